@@ -1,0 +1,70 @@
+#!/bin/sh
+# Everything that needs a GPU, in one go: the tests marked `gpu`, then the benchmark.
+#
+#   benchmarks/on_gpu.sh OUT [options of `ostinato bench graphs`]
+#
+# Runs from a checkout, installed or not. Into the folder OUT go gpu-tests.json and gpu-tests.log,
+# graphs_<gpu>_<date>.json and bench.log. Both parts run whatever becomes of the other.
+#
+#   PYTHON   interpreter (python3)
+#   TEST_S   seconds for the tests (240); 0 leaves them out
+#   TESTS    what to test (tests)
+#   BENCH_S  seconds for the benchmark (450); 0 leaves it out. A minute before the end it begins
+#            nothing new, and reports what remains as not run.
+set -u
+
+OUT=${1:?usage: benchmarks/on_gpu.sh OUT [options of ostinato bench graphs]}
+shift
+mkdir -p "$OUT" && OUT=$(cd "$OUT" && pwd) || exit
+cd "$(dirname "$0")/.." || exit
+PYTHON=${PYTHON:-python3}
+TEST_S=${TEST_S:-240}
+TESTS=${TESTS:-tests}
+BENCH_S=${BENCH_S:-450}
+PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH}
+export PYTHONPATH HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1
+
+# The compiled check of watched places is optional, but it decides what a call costs on the host.
+# The flags are those of pyproject.toml; a build that fails leaves an existing one as it was.
+BUILT=$OUT/_unchanged.so
+if "${CC:-gcc}" -shared -fPIC -O2 -DPy_LIMITED_API=0x030B0000 \
+    "-I$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')" \
+    src/ostinato/graphs/_unchanged.c -o "$BUILT" 2>"$OUT/build.log"; then
+  mv "$BUILT" src/ostinato/graphs/_unchanged.abi3.so
+fi
+if "$PYTHON" -c 'import ostinato.graphs._unchanged'; then
+  echo "the compiled check of watched places is there"
+else
+  echo "the compiled check of watched places could not be built; its Python twin is measured:"
+  tail -n 3 "$OUT/build.log"
+fi
+rm -f "$BUILT"
+
+status=0
+if [ "$TEST_S" -gt 0 ]; then
+  # Without pytest-timeout its setting is unknown, which the strict configuration refuses.
+  set_aside=
+  "$PYTHON" -c 'import pytest_timeout' 2>/dev/null ||
+    set_aside='-o addopts=--import-mode=importlib -W ignore::pytest.PytestConfigWarning'
+  # shellcheck disable=SC2086 # both are lists of words
+  timeout "$TEST_S" "$PYTHON" benchmarks/gpu_tests.py "$OUT/gpu-tests.json" \
+    -q $set_aside $TESTS >"$OUT/gpu-tests.log" 2>&1 || status=$?
+  echo "tests: exit status $status"
+  grep -E '^(FAILED|ERROR|E  )' "$OUT/gpu-tests.log" | head -n 40
+  tail -n 8 "$OUT/gpu-tests.log"
+fi
+
+if [ "$BENCH_S" -gt 0 ]; then
+  gpu=$("$PYTHON" -c 'import torch
+name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+print(name.lower().replace("nvidia ", "").replace(" ", "-"))')
+  result=$OUT/graphs_${gpu}_$(date -u +%Y-%m-%d).json
+  bench=0
+  # stdout goes to a file of its own, so that what people read can be shown without the JSON.
+  timeout "$BENCH_S" "$PYTHON" -m ostinato.cli bench graphs --budget-s "$((BENCH_S - 60))" \
+    --out "$result" "$@" >"$OUT/bench.log" 2>"$OUT/bench-progress.log" || bench=$?
+  echo "benchmark: exit status $bench"
+  [ "$bench" -eq 0 ] || { tail -n 20 "$OUT/bench-progress.log"; status=$bench; }
+  grep -v '^{' "$OUT/bench.log"
+fi
+exit "$status"

@@ -1,0 +1,104 @@
+"""The `ostinato` command: which sub-commands there are, and how every one of them fails.
+
+A sub-command's module is imported only when it is the one that runs, so `ostinato explain` answers
+without waiting for torch. An OstinatoError is printed once, without a traceback, and exits 2;
+Ctrl-C exits 130.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+import typer
+from typer.main import get_command
+
+from ostinato.errors import OstinatoError
+
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One sub-command.
+
+    Attributes:
+        module: Where it lives. A module with an `app` is a group of commands; any other holds a
+            function of the command's name.
+        summary: What `ostinato --help` says of it.
+    """
+
+    name: str
+    module: str
+    summary: str
+
+
+COMMANDS = (
+    Command("run", "ostinato.cli.run", "Answer a prompt with a real model, eager and replayed."),
+    Command("bench", "ostinato.cli.bench", "Measure beside eager, torch.compile and raw graphs."),
+    Command("explain", "ostinato.cli.explain", "Say what a reason or an error code means."),
+)
+
+
+def build(arguments: Sequence[str]) -> typer.Typer:
+    """Return the app for one command line: its sub-command whole, the others by name."""
+    app = typer.Typer(
+        name="ostinato",
+        help="Record one step of any PyTorch callable, and replay it safely.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    chosen = next((word for word in arguments if not word.startswith("-")), None)
+    for command in COMMANDS:
+        if command.name == chosen:
+            _load(app, command)
+        else:
+            app.command(command.name, help=command.summary)(_not_chosen)
+    return app
+
+
+def _load(app: typer.Typer, command: Command) -> None:
+    module = import_module(command.module)
+    group = getattr(module, "app", None)
+    if group is None:
+        app.command(command.name)(getattr(module, command.name))
+    else:
+        app.add_typer(group, name=command.name, help=command.summary)
+
+
+def _not_chosen() -> None:
+    """Stand in the list of commands for one that this command line does not name."""
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from ostinato import __version__
+
+        typer.echo(f"ostinato {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """Hold the options that come before a sub-command."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 2 an error that says what to do, 130 interrupted."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        get_command(build(words)).main(args=words, prog_name="ostinato")
+    except OstinatoError as error:
+        sys.stdout.flush()  # what was printed before the error stays before it
+        print(error, file=sys.stderr)  # noqa: T201 - the one place where errors are printed
+        sys.exit(EXIT_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)

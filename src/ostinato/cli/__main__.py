@@ -1,0 +1,5 @@
+"""`python -m ostinato.cli`: the `ostinato` command without its script."""
+
+from ostinato.cli import main
+
+main()

@@ -1,0 +1,132 @@
+"""One CUDA graph that can be replayed, and everything that must live as long as it does.
+
+A graph holds addresses, not tensors. So this object keeps what stands at those addresses: the
+static inputs, the memory of every outside tensor as it was when recorded (by alias: rebinding
+`param.data` frees nothing a replay reads), the results, the generators.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from ostinato.errors import InternalError
+
+_current_raw_stream: Callable[[int], int] = torch._C.__dict__.get(
+    "_cuda_getCurrentRawStream", lambda _: 0
+)
+
+# Every recording that still owns a graph, so that all of them can go before a process group does.
+_live: weakref.WeakSet[CudaRecording] = weakref.WeakSet()
+
+
+class _Held:
+    """What a recording owns; apart from it, so that a finalizer can own this and not revive it."""
+
+    __slots__ = ("graph", "keep", "stream")
+
+    def __init__(
+        self, graph: torch.cuda.CUDAGraph, keep: object, stream: torch.cuda.Stream
+    ) -> None:
+        self.graph = graph
+        self.keep: object = keep
+        self.stream = stream
+
+    def let_go(self) -> None:
+        # Wait for the last use alone, not for the device. A capture of this thread forbids waiting;
+        # then the allocator's own cudaFree, which waits, is the guard. A dead device only raises.
+        with suppress(RuntimeError):
+            if not torch.cuda.is_current_stream_capturing():
+                self.stream.record_event().synchronize()
+        with suppress(RuntimeError):
+            self.graph.reset()
+        self.keep = None
+
+
+class CudaRecording:
+    """A captured graph and its results; see `Recording` in `base.py`.
+
+    Attributes:
+        replay: Launch the graph on the current stream of its device. It is torch's C++ method
+            itself, bound: the Python one above it checks a debugging aid that we never turn on.
+        nodes: Graph nodes that do work in one replay.
+        nodes_counted: Whether the driver counted them; otherwise `nodes` are the eager run's ops.
+        bytes: The private pool's memory (see `pool_bytes`).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_device_index",
+        "_finalizer",
+        "_held",
+        "_raw_stream",
+        "bytes",
+        "nodes",
+        "nodes_counted",
+        "replay",
+        "result",
+    )
+
+    def __init__(
+        self,
+        graph: torch.cuda.CUDAGraph,
+        result: object,
+        *,
+        nodes: int,
+        nodes_counted: bool,
+        pool_bytes: int,
+        keep: object,
+        stream: torch.cuda.Stream,
+    ) -> None:
+        self.result: Any = result
+        self.nodes = nodes
+        self.nodes_counted = nodes_counted
+        self.bytes = pool_bytes
+        self.replay: Callable[[], None] = super(torch.cuda.CUDAGraph, graph).replay
+        self._device_index: int = stream.device_index
+        self._raw_stream: int = stream.cuda_stream
+        self._held = _Held(graph, keep, stream)
+        self._finalizer = weakref.finalize(self, self._held.let_go)  # at interpreter exit too
+        _live.add(self)
+
+    def enter(self) -> None:
+        """Order what follows on the current stream after this recording's last use elsewhere.
+
+        Call it before the static inputs are filled: fill, replay and the copies handed out are one
+        use, and two uses of one recording must never overlap. Costs one integer comparison while
+        the stream stays the same; a change of stream makes the new one wait, never the host.
+        """
+        raw_stream = _current_raw_stream(self._device_index)
+        if raw_stream != self._raw_stream:
+            stream = torch.cuda.current_stream(self._device_index)
+            stream.wait_stream(self._held.stream)
+            self._held.stream = stream
+            self._raw_stream = raw_stream
+
+    def release(self) -> None:
+        """Free the graph and its pool, after the last replay in flight; safe to call twice."""
+        self.replay = _replay_released
+        self.result = None
+        self._finalizer()
+
+
+def release_all() -> None:
+    """Release every live recording of the process.
+
+    A graph that holds an NCCL kernel must go before its communicator: call this before
+    `destroy_process_group()`. At interpreter exit it happens by itself.
+    """
+    for recording in list(_live):
+        recording.release()
+
+
+def _replay_released() -> None:
+    raise InternalError(
+        "a released recording was asked to replay",
+        code="OST1902",
+        remedy="report it with the text of the error",
+    )

@@ -1,0 +1,277 @@
+"""Make one recording: observe, serve, warm up, record, check; leave the process as it was found.
+
+The call that triggers a recording is answered by a plain eager run on the caller's own tensors. The
+recording is made beside it, on copies. Whatever the extra runs changed (inputs, buffers, random
+state, Python attributes) is put back, so that one call counts once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+
+import torch
+from torch import Tensor
+
+from ostinato.errors import CaptureError
+from ostinato.graphs.backends.base import Recording
+from ostinato.graphs.buffers import StaticInputs
+from ostinato.graphs.effects import Effect, Effects
+from ostinato.graphs.graph import Graph
+from ostinato.graphs.inline import recording_here
+from ostinato.graphs.job import Bench, Job, Made, Refused
+from ostinato.graphs.observe import Observation, observe
+from ostinato.graphs.padding import check_fill, poison
+from ostinato.graphs.proof import check, fake_extents, hand_out_of, run_extents
+from ostinato.graphs.reasons import Reason
+from ostinato.graphs.signing import close_call
+from ostinato.graphs.source_lines import raising_line
+from ostinato.graphs.state import RandomState, TensorState
+from ostinato.graphs.tree import flatten
+from ostinato.graphs.watch import Addresses
+
+logger = logging.getLogger("ostinato")
+
+_TIMED_RUNS = 3
+
+
+def make(job: Job) -> Made:
+    """Answer the call eagerly and try to record it.
+
+    Raises:
+        Exception: Whatever the callable raises when it answers the call.
+    """
+    made = Made()
+    started = time.perf_counter()
+    try:
+        bench = _lay_out(job, started)
+        observation = _observe(bench)
+    except Refused as refused:
+        made.take(refused)
+        if job.serve:
+            made.result = _serve(job)
+        return made
+    bench.before = _state(job, observation)
+    made.result = _serve(job, bench)
+    after = _state(job, observation)
+    effects = Effects(job.watch.found)
+    try:
+        _refuse_gradients(made.result)
+        made.graph = _record(bench, observation, made.result, effects)
+    except Refused as refused:
+        made.take(refused)
+        # By another thread, if no run of the callable did it.
+        moved = None if effects.found() else job.watch.changed()
+        if moved is not None:
+            made.take(Refused(moved.reason, moved.text, is_final=False, is_first=True))
+    except Exception as error:  # the answer stands; a recording that failed must not take it away
+        logger.warning(
+            "recording %s failed",
+            job.graph_id,
+            exc_info=error,
+            extra={"fallback_reason": str(Reason.CAPTURE_ERROR), "graph_id": job.graph_id},
+        )
+        made.reason, made.detail = Reason.CAPTURE_ERROR, _words(error)
+    finally:
+        effects.undo()
+        for state in after:
+            state.restore()
+    return made
+
+
+def _state(job: Job, observation: Observation) -> list[TensorState | RandomState]:
+    return [
+        TensorState(observation.written_externals),
+        RandomState(job.device, observation.generators),
+    ]
+
+
+def _lay_out(job: Job, started: float) -> Bench:
+    for fit in job.fits:
+        leaf = job.leaves[fit.leaf]
+        assert isinstance(leaf, Tensor)
+        check_fill(leaf.dtype, fit.fill, job.signature.structure.paths[fit.leaf])
+    with torch.no_grad():
+        inputs = StaticInputs(job.leaves, job.fits, job.signature.overlaps, job.backend.fill)
+        for static, dim, start in inputs.padded_tails(job.leaves):
+            poison(static, dim, start)  # what the policy does not overwrite must not matter
+        inputs.fill(job.leaves)
+    bench = Bench(job, inputs, started)
+    bench.saved_inputs = inputs.save()
+    return bench
+
+
+def _observe(bench: Bench) -> Observation:
+    """Run the step once under observation; refuse what a recording could not hold."""
+    job = bench.job
+    effects = Effects(job.watch.found)
+    random = RandomState(job.device)
+    try:
+        with recording_here(), _no_autocast_cache():
+            observation = observe(bench.step, bench.inputs.tensors, device=job.device)
+    except Exception as error:
+        # The caller's own call is still to come; it raises this in the caller's own words, or not.
+        raise Refused(
+            Reason.CAPTURE_ERROR, _words(error), is_final=False, is_first=not job.ran_before
+        ) from error
+    finally:
+        found = effects.found()
+        effects.undo()
+        random.restore()
+    observation.restore()
+    with torch.no_grad():
+        bench.saved_inputs.restore()
+    _refuse_refusals(observation)
+    changed = bench.changed_containers()
+    if changed:
+        raise Refused(Reason.PYTHON_SIDE_EFFECT, changed)
+    escapes = observation.escapes
+    _refuse_effects(job, found, escapes[0].where if escapes else None)
+    return observation
+
+
+def _refuse_effects(job: Job, found: list[Effect], where: str | None = None) -> None:
+    if found:
+        detail = "; ".join(dict.fromkeys(effect.text for effect in found[:3]))
+        place = next((effect.where for effect in found if effect.where), where)
+        if place:
+            detail += f", at {place}"
+        # Never for ever: a cache may be built on first use, and another thread may have done it.
+        raise Refused(
+            Reason.PYTHON_SIDE_EFFECT, detail, is_final=False, is_first=not job.ran_before
+        )
+
+
+def _refuse_refusals(observation: Observation) -> None:
+    if observation.refusals:
+        first = observation.refusals[0]
+        where = f" at {first.where}" if first.where else ""
+        raise Refused(first.reason, f"{first.op}{where}: {first.detail}")
+
+
+def _serve(job: Job, bench: Bench | None = None) -> object:
+    """Answer the call on the caller's own tensors; for `warm`, on copies."""
+    started = time.perf_counter()
+    if job.serve:
+        args, kwargs = job.call
+        result = job.fn(*args, **kwargs)
+    elif bench is None:
+        return None
+    else:
+        result = _dry_run(bench)
+    if bench is not None:
+        bench.eager_us = (time.perf_counter() - started) * 1e6
+    return result
+
+
+def _dry_run(bench: Bench) -> object:
+    """Run eagerly on copies of the caller's tensors and put the state back."""
+    copies = StaticInputs(
+        bench.job.leaves, (), bench.job.signature.overlaps, bench.job.backend.fill
+    )
+    with torch.no_grad():
+        copies.fill(bench.job.leaves)
+    args, kwargs = close_call(bench.job.signature.structure, copies.leaves)
+    try:
+        with recording_here():
+            return bench.job.fn(*args, **kwargs)
+    finally:
+        for state in bench.before:
+            state.restore()
+
+
+def _refuse_gradients(result: object) -> None:
+    if torch.is_grad_enabled() and any(
+        isinstance(leaf, Tensor) and leaf.requires_grad for leaf in flatten(result)[0]
+    ):
+        raise Refused(
+            Reason.REQUIRES_GRAD,
+            "the result requires gradients, and a replay has no autograd graph",
+            is_final=False,
+        )
+
+
+def _record(bench: Bench, observation: Observation, result: object, effects: Effects) -> Graph:
+    job = bench.job
+    recording: Recording | None = None
+    try:
+        with recording_here(), _no_autocast_cache(), _without_gradients(job):
+            extents = fake_extents(bench)
+            recording = job.backend.record(
+                bench.step,
+                inputs=bench.inputs.tensors,
+                device=job.device,
+                warmups=job.warmups,
+                observation=observation,
+                restore=bench.restore,
+            )
+            if extents is None:
+                extents = run_extents(job, recording.result, result)
+            hand_out = hand_out_of(bench, recording, observation, extents)
+            written = check(bench, recording, hand_out, observation, result)
+            eager_us, replay_us = _times(bench, recording)
+        _refuse_effects(job, effects.found())
+    except CaptureError as error:
+        if recording is not None:
+            recording.release()
+        reason = Reason(error.reason) if error.reason else Reason.CAPTURE_ERROR
+        # An error of the callable's own may not come again; what it does will.
+        is_final = reason is not Reason.CAPTURE_ERROR
+        raise Refused(reason, str(error.args[0]), is_final=is_final) from error
+    except BaseException:
+        if recording is not None:
+            recording.release()
+        raise
+    padded = any(fit.real < fit.bucket for fit in job.fits)
+    return Graph(
+        graph_id=job.graph_id,
+        signature=job.signature,
+        inputs=bench.inputs,
+        recording=recording,
+        hand_out=hand_out,
+        addresses=Addresses(observation.externals),
+        written_inputs=written,
+        written_externals=observation.written_externals,
+        generators=observation.generators,
+        draws=observation.draws,
+        bytes=recording.bytes + bench.inputs.nbytes,
+        build_seconds=time.perf_counter() - bench.started,
+        eager_us=eager_us,
+        replay_us=replay_us,
+        is_padding_checked=padded or not job.fits,
+    )
+
+
+@contextmanager
+def _no_autocast_cache() -> Iterator[None]:
+    """Cast weights in the run itself: a cached copy would be a weight that nobody updates."""
+    enabled = torch.is_autocast_cache_enabled()
+    torch.set_autocast_cache_enabled(False)
+    try:
+        yield
+    finally:
+        torch.set_autocast_cache_enabled(enabled)
+
+
+def _without_gradients(job: Job) -> AbstractContextManager[object]:
+    return torch.no_grad() if job.signature.mode.grad else nullcontext()
+
+
+def _times(bench: Bench, recording: Recording) -> tuple[float, float]:
+    """Return the time of one eager run and of one replay, in microseconds."""
+    job = bench.job
+
+    def timed(run: Callable[[], object], repeats: int) -> float:
+        return job.backend.time_us(run, before=bench.restore, device=job.device, repeats=repeats)
+
+    if not job.measure:
+        return bench.eager_us, timed(recording.replay, 1)
+    return timed(bench.step, _TIMED_RUNS), timed(recording.replay, _TIMED_RUNS)
+
+
+def _words(error: BaseException) -> str:
+    line = raising_line(error.__traceback__)
+    text = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return f"{text}, at {line}" if line else text

@@ -1,0 +1,118 @@
+"""One recording as the runner uses it: static inputs, the recorded run, outputs, and its history.
+
+The five steps of a replay stand in `Graph.run`. Everything that decides whether a graph may be run
+stands elsewhere.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from ostinato.graphs.backends.base import Recording
+from ostinato.graphs.buffers import StaticInputs
+from ostinato.graphs.decision import Decision, Outcome
+from ostinato.graphs.outputs import HandOut
+from ostinato.graphs.signature import Signature
+from ostinato.graphs.watch import Addresses
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(slots=True, eq=False)
+class Graph:
+    """A recording that serves one signature.
+
+    Attributes:
+        graph_id: Its name in reports, logs and events.
+        signature: The situation it was recorded in.
+        inputs: The fixed tensors it reads.
+        recording: The recorded run.
+        hand_out: What a call gets back.
+        addresses: The outside tensors it reads, and where they were.
+        written_inputs: Indices of the static inputs that a run writes to.
+        written_externals: Outside tensors that a run writes to.
+        generators: Private generators that a run draws from.
+        draws: Whether a run draws random numbers.
+        bytes: Device memory it keeps: its own and the static inputs'.
+        build_seconds: Wall time of making it.
+        eager_us, replay_us: Median time of one run each way, when it was made.
+        generation: Runs so far; a lease on an earlier run is stale.
+        hits: Calls it has answered.
+        is_padding_checked: Whether a padded run has been compared with an eager one.
+        decision: What a replay of it is recorded as.
+    """
+
+    graph_id: str
+    signature: Signature
+    inputs: StaticInputs
+    recording: Recording
+    hand_out: HandOut
+    addresses: Addresses
+    written_inputs: frozenset[int]
+    written_externals: list[Tensor]
+    generators: list[torch.Generator]
+    draws: bool
+    bytes: int
+    build_seconds: float
+    eager_us: float
+    replay_us: float
+    is_padding_checked: bool
+    generation: int = 0
+    hits: int = 0
+    is_released: bool = False
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    decision: Decision = field(init=False)
+
+    def __post_init__(self) -> None:
+        # One object for all its replays: nothing is built on the path of a call.
+        self.decision = Decision(Outcome.REPLAYED, None, self.graph_id)
+
+    @property
+    def saved_us(self) -> float:
+        """Time one replay saves against one eager run; never negative."""
+        return max(self.eager_us - self.replay_us, 0.0)
+
+    def run(self, leaves: Sequence[object], sizes: Sequence[int], *, leased: bool) -> object:
+        """Fill the static inputs, replay, and hand the outputs out. Hold `lock`.
+
+        Args:
+            leaves: Leaves of the call.
+            sizes: Real size of each bucketed axis.
+            leased: Hand out leases instead of copies.
+        """
+        if self.signature.mode.grad:
+            # As `torch.no_grad()`, without the three microseconds of a context.
+            torch._C._set_grad_enabled(False)
+            try:
+                return self._run(leaves, sizes, leased=leased)
+            finally:
+                torch._C._set_grad_enabled(True)
+        return self._run(leaves, sizes, leased=leased)
+
+    def _run(self, leaves: Sequence[object], sizes: Sequence[int], *, leased: bool) -> object:
+        self.recording.enter()
+        self.inputs.fill(leaves)
+        self.recording.replay()
+        self.generation += 1
+        # Copies first: where there is no memory for them, the caller's tensors are untouched yet.
+        if leased:
+            result = self.hand_out.lease(leaves, sizes, self)
+        else:
+            result = self.hand_out.own(leaves, sizes)
+        if self.written_inputs:
+            self.inputs.write_back(leaves, self.written_inputs)
+        return result
+
+    def release(self) -> None:
+        """Give the memory back; leases on it go stale. Safe to call twice."""
+        with self.lock:
+            if not self.is_released:
+                self.is_released = True
+                self.generation += 1
+                self.recording.release()

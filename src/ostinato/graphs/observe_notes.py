@@ -1,0 +1,48 @@
+"""The notes that watchers take during an observed run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ostinato.graphs.reasons import Reason
+from ostinato.graphs.source_lines import running_line
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a run cannot be recorded.
+
+    Attributes:
+        op: The call that does it, such as "aten.nonzero.default" or "Tensor.tolist".
+        where: The user's line, such as "model.py:88 `mask.any().item()`"; None if there is none.
+        detail: One plain sentence.
+    """
+
+    reason: Reason
+    op: str
+    where: str | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Escape:
+    """A tensor made by a run that outlives it without being part of the result.
+
+    Typically an activation stored on a module: a replay refreshes it until somebody rebinds it.
+    """
+
+    op: str
+    where: str | None
+
+
+class Notes:
+    """Refusals in the order seen."""
+
+    __slots__ = ("refusals",)
+
+    def __init__(self) -> None:
+        self.refusals: list[Refusal] = []
+
+    def refuse(self, reason: Reason, op: str, detail: str) -> None:
+        """Note that the user's line now running cannot be recorded."""
+        self.refusals.append(Refusal(reason, op, running_line(), detail))

@@ -1,0 +1,323 @@
+"""The path of a call: sign, look up, replay; or run eagerly and say why.
+
+`Player.call` is the path. Everything else (admission, recording, weights, shadow replays) stands
+beside it. A call that cannot be replayed runs eagerly with a `Reason`: an outcome, never silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ostinato.errors import CaptureError, OstinatoError, UsageError
+from ostinato.graphs import shadow
+from ostinato.graphs.chronicle import Chronicle
+from ostinato.graphs.decision import Decision
+from ostinato.graphs.entry import Entry, unfit_at_sight
+from ostinato.graphs.fitting import Fitting, Situation
+from ostinato.graphs.graph import Graph
+from ostinato.graphs.options import Options
+from ostinato.graphs.outputs import lease_all
+from ostinato.graphs.placing import place
+from ostinato.graphs.reasons import Reason, remedy
+from ostinato.graphs.recorder import Recorder, first_line
+from ostinato.graphs.store import Store
+from ostinato.graphs.watch import Change, Watch
+from ostinato.graphs.watches import Watches
+
+_MISS = object()
+
+# Reasons that pass by themselves: `on_unfit="raise"` does not raise for them.
+_PASSING = frozenset(
+    {
+        Reason.NOT_ADMITTED_YET,
+        Reason.BEING_RECORDED,
+        Reason.EAGER_BACKEND,
+        Reason.CLOSED,
+        Reason.INVALIDATED,
+        Reason.WEIGHTS_MOVED,
+        Reason.ATTRIBUTE_CHANGED,
+        Reason.EMPTY_BATCH,
+    }
+)
+# Reasons that lie in the call; the others lie in the function.
+_OF_THE_CALL = frozenset(
+    {
+        Reason.OUTSIDE_BUCKETS,
+        Reason.SEVERAL_DEVICES,
+        Reason.REQUIRES_GRAD,
+        Reason.UNSUPPORTED_INPUT,
+        Reason.UNSUPPORTED_DEVICE,
+    }
+)
+_OF_PLACING = frozenset({Reason.SEVERAL_DEVICES, Reason.UNSUPPORTED_DEVICE})
+
+
+class Player:
+    """Answers the calls of one runner.
+
+    Args:
+        fn: The callable.
+        options: As checked.
+        name: The runner's, in events and logs.
+    """
+
+    def __init__(self, fn: Callable[..., Any], options: Options, name: str) -> None:
+        self._fn = fn
+        self._options = options
+        self._is_leased = options.outputs == "leased"
+        self._fitting = Fitting(fn, options.buckets)
+        self.store = Store(options.budget_bytes, options.admit_after)
+        self.chronicle = Chronicle(name)
+        self.watches = Watches(fn)
+        self.recorder = Recorder(fn, options, self.store, self.chronicle)
+        self._is_closed = False
+
+    def call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
+        """Answer one call."""
+        leaves, structure = self._fitting.open(args, kwargs)
+        watch = self.watches.over(leaves, self)
+        situation = self._fitting.sign(leaves, structure, watch.training_key(), (args, kwargs))
+        if situation.signature is not None:
+            entry = self.store.find(situation.signature)
+            if entry is not None and entry.graph is not None:
+                answer = self._replay(entry, entry.graph, situation)
+                if answer is not _MISS:
+                    return answer
+        return self._serve(situation, watch)
+
+    def _replay(self, entry: Entry, graph: Graph, situation: Situation) -> object:
+        """Answer from the recording; `_MISS` if it turned out to be unusable."""
+        with graph.lock:
+            if graph.is_released:
+                return _MISS
+            moved = _moved(graph)
+            if moved is None:
+                if self._wants_shadow(graph, situation):
+                    return self._shadow(entry, graph, situation)
+                try:
+                    answer = graph.run(situation.leaves, situation.sizes, leased=self._is_leased)
+                except Exception as error:  # noqa: BLE001 - the device's, of whatever type
+                    self._give_up(entry, graph, error)
+                    return _MISS
+                real = situation.fits[0].real if situation.fits else 0
+                self.chronicle.replayed(graph, situation.padded_rows, real)
+                return answer
+        self.drop_all(moved)
+        return _MISS
+
+    def _give_up(self, entry: Entry, graph: Graph, error: Exception) -> None:
+        """A replay failed. An eager run answers, unless state that the replay moved forbids it."""
+        self._quarantine(entry, graph, Reason.REPLAY_ERROR, first_line(error))
+        if isinstance(error, torch.OutOfMemoryError):
+            entry.reconsider()  # the recording was not to blame
+        if graph.written_externals:
+            # Buffers or a cache may have moved on: another run would move them twice.
+            self.chronicle.ran_eagerly(Reason.REPLAY_ERROR, first_line(error), graph.graph_id)
+            raise error
+
+    # Beside the path: weights and attributes.
+
+    def lose(self, change: Change) -> list[Graph]:
+        """Take every recording out of use."""
+        return self.store.lose_all(change.reason)
+
+    def tell(self, change: Change, gone: list[Graph]) -> None:
+        """Release recordings that are out of use, and say why."""
+        for graph in gone:
+            graph.release()
+            self.chronicle.dropped(graph, change.reason, change.text)
+        if gone and change.reason is Reason.ATTRIBUTE_CHANGED:
+            self.chronicle.warn(
+                change.reason,
+                f"{change.text}; a recording freezes it, so it is made anew",
+                about=change.place,
+            )
+
+    def drop_all(self, change: Change) -> None:
+        """Give every recording up; each signature is recorded anew when it comes again."""
+        self.tell(change, self.lose(change))
+
+    # Beside the path: calls without a recording.
+
+    def _serve(self, situation: Situation, watch: Watch) -> object:
+        """Run eagerly with a reason, or record."""
+        if self._is_closed:
+            return self._run_eagerly(situation, Reason.CLOSED)
+        if self._options.backend == "eager":
+            return self._run_eagerly(situation, Reason.EAGER_BACKEND)
+        if situation.signature is None:
+            assert situation.unfit is not None
+            return self._run_eagerly(situation, *situation.unfit)
+        entry = self.store.find_or_add(situation.signature)
+        self._judge_at_sight(entry, watch)
+        if entry.refusal is not None:
+            return self._run_eagerly(situation, entry.refusal, entry.detail)
+        self.store.count_call(entry)
+        if entry.calls < entry.admit_at:
+            return self._run_eagerly(situation, entry.waiting_for, entry.detail)
+        if not entry.building.acquire(blocking=False):
+            return self._run_eagerly(situation, Reason.BEING_RECORDED)
+        try:
+            return self._admit(entry, situation, watch)
+        finally:
+            entry.building.release()
+
+    def _admit(self, entry: Entry, situation: Situation, watch: Watch) -> object:
+        """Record, unless another thread tried a moment ago, or there is no room."""
+        if entry.graph is not None:
+            answer = self._replay(entry, entry.graph, situation)
+            if answer is not _MISS:
+                return answer
+        if entry.refusal is not None:
+            return self._run_eagerly(situation, entry.refusal, entry.detail)
+        if entry.calls < entry.admit_at or not self.store.has_room(entry):
+            entry.postpone(entry.waiting_for, entry.detail)
+            return self._run_eagerly(situation, entry.waiting_for, entry.detail)
+        return self._record(entry, situation, watch)
+
+    def _judge_at_sight(self, entry: Entry, watch: Watch) -> None:
+        """Refuse what the signature, or where the weights lie, shows to be impossible."""
+        if entry.calls == 0 and entry.refusal is None:
+            unfit = unfit_at_sight(entry.signature)
+            if unfit is not None:
+                entry.refuse(*unfit)
+                return
+        elif entry.refusal not in _OF_PLACING:
+            return
+        placed = place(entry.signature, watch.tensors, self._options.backend)
+        if isinstance(placed[0], Reason):
+            entry.refusal, entry.detail = placed
+        elif unfit_at_sight(entry.signature) is None:
+            entry.refusal = None  # `.to()` moved the weights to the arguments
+
+    def _run_eagerly(self, situation: Situation, reason: Reason, detail: str = "") -> object:
+        self.chronicle.ran_eagerly(reason, detail)
+        self._raise_if_asked(reason, detail)
+        return self._owned(self._plain_call(situation))
+
+    def _plain_call(self, situation: Situation) -> object:
+        args, kwargs = situation.call
+        return self._fn(*args, **kwargs)
+
+    def _owned(self, result: object) -> object:
+        return lease_all(result) if self._is_leased else result
+
+    def _raise_if_asked(self, reason: Reason, detail: str) -> None:
+        if self._options.on_unfit == "raise" and reason not in _PASSING:
+            kind: type[OstinatoError] = UsageError if reason in _OF_THE_CALL else CaptureError
+            raise kind(
+                f"{self.chronicle.name} cannot be replayed: {detail or reason}",
+                code=str(reason),
+                remedy=remedy(reason),
+                reason=str(reason),
+            )
+
+    def _record(self, entry: Entry, situation: Situation, watch: Watch) -> object:
+        """Answer the call eagerly and make a recording beside it."""
+        # With on_unfit="raise" nothing may have happened when it raises: record first, on copies.
+        serve = self._options.on_unfit == "eager"
+        made = self.recorder.record(entry, situation, watch, is_call=True, serve=serve)
+        if made.reason is None:
+            assert made.graph is not None
+            self.chronicle.made_recording(made.graph, entry.recaptures_for, served=True)
+            entry.recaptures_for = None
+        else:
+            self._tell_unfit(made.reason, made.detail)
+            if not made.is_first:
+                self._raise_if_asked(made.reason, made.detail)
+        is_answered = serve and not made.is_unanswered
+        return self._owned(made.result if is_answered else self._plain_call(situation))
+
+    def _tell_unfit(self, reason: Reason, detail: str) -> None:
+        self.chronicle.ran_eagerly(reason, detail)
+        if reason is Reason.PYTHON_SIDE_EFFECT:
+            self.chronicle.warn(
+                reason,
+                f"a Python side effect would not be replayed, so it runs eagerly: {detail}",
+            )
+
+    # Beside the path: recording ahead of a call.
+
+    def warm(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Decision:
+        """Record one signature without answering or changing anything."""
+        leaves, structure = self._fitting.open(args, kwargs)
+        watch = self.watches.over(leaves, self)
+        situation = self._fitting.sign(leaves, structure, watch.training_key(), (args, kwargs))
+        if self._is_closed:
+            return self._not_made(Reason.CLOSED)
+        if situation.signature is None:
+            assert situation.unfit is not None
+            return self._not_made(*situation.unfit)
+        if self._options.backend == "eager":
+            return self._not_made(Reason.EAGER_BACKEND)
+        entry = self.store.find_or_add(situation.signature)
+        self._judge_at_sight(entry, watch)
+        with entry.building:
+            if entry.refusal is not None:
+                return self._not_made(entry.refusal, entry.detail)
+            if entry.graph is not None:
+                return entry.graph.decision
+            made = self.recorder.record(entry, situation, watch, is_call=False, serve=False)
+            if made.reason is not None:
+                return self._not_made(made.reason, made.detail)
+            assert made.graph is not None
+            self.chronicle.made_recording(made.graph, entry.recaptures_for, served=False)
+            entry.recaptures_for = None
+        decision = self.chronicle.last
+        assert decision is not None
+        return decision
+
+    def _not_made(self, reason: Reason, detail: str = "") -> Decision:
+        self.chronicle.not_made(reason, detail)
+        self._raise_if_asked(reason, detail)
+        return Decision.eager(reason, detail)
+
+    # Beside the path: shadow replays.
+
+    def _wants_shadow(self, graph: Graph, situation: Situation) -> bool:
+        every = self._options.verify_every
+        if every and (graph.hits + 1) % every == 0:
+            return True
+        return not graph.is_padding_checked and situation.padded_rows > 0
+
+    def _shadow(self, entry: Entry, graph: Graph, situation: Situation) -> object:
+        device = next((t.device for t in graph.inputs.tensors), torch.device("cpu"))
+        result, found = shadow.compare(graph, situation, self._fn, device)
+        if found is None:
+            graph.is_padding_checked = graph.is_padding_checked or situation.padded_rows > 0
+            real = situation.fits[0].real if situation.fits else 0
+            self.chronicle.replayed(graph, situation.padded_rows, real)
+        else:
+            reason = Reason.PADDING_LEAKS if situation.padded_rows else Reason.MISMATCH
+            self._quarantine(entry, graph, reason, found)
+            self.chronicle.ran_eagerly(reason, found, graph.graph_id)
+            self._raise_if_asked(reason, found)
+        return self._owned(result)
+
+    def _quarantine(self, entry: Entry, graph: Graph, reason: Reason, detail: str) -> None:
+        """Never use this recording again, nor make another for its signature."""
+        if self.store.lose(entry, graph, reason):
+            entry.refuse(reason, detail)
+            graph.release()
+            self.chronicle.dropped(graph, reason, detail)
+
+    def close(self) -> None:
+        """Release all recordings; later calls run eagerly."""
+        self._is_closed = True
+        for graph in self.store.close():
+            graph.release()
+            self.chronicle.dropped(graph, Reason.CLOSED)
+        self.watches.clear()
+
+
+def _moved(graph: Graph) -> Change | None:
+    if not graph.addresses.hold():
+        return Change(Reason.WEIGHTS_MOVED, "a tensor that the recording reads lies elsewhere now")
+    if graph.signature.mode.grad and not graph.addresses.grads_hold():
+        return Change(
+            Reason.WEIGHTS_MOVED, "a tensor that the recording reads requires gradients now"
+        )
+    return None

@@ -1,0 +1,142 @@
+"""Before a recording is used: how its outputs are cut, and that it computes what eager does.
+
+A recording that does nothing, or that lets padding into the result, must never be kept.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ostinato.graphs.agreement import disagreement
+from ostinato.graphs.backends.base import Recording
+from ostinato.graphs.extents import Extent, Undetermined, observed_extents, output_extents
+from ostinato.graphs.job import Bench, Job, Refused
+from ostinato.graphs.observe import Observation
+from ostinato.graphs.outputs import HandOut
+from ostinato.graphs.reasons import Reason
+from ostinato.graphs.signing import close_call
+from ostinato.graphs.tree import flatten
+
+Extents = list[tuple[Extent, ...] | None]
+
+
+def fake_extents(bench: Bench) -> Extents | None:
+    """Find how the outputs follow the bucketed sizes: declared, or by runs on fake tensors."""
+    job = bench.job
+    if not job.axes:
+        return []
+    if job.cuts is not None:
+        return None  # declared cuts need a result to look at
+    args, kwargs = close_call(job.signature.structure, job.leaves)
+    try:
+        return output_extents(job.fn, args, kwargs, job.axes)
+    except Undetermined as undetermined:
+        if all(fit.real == fit.bucket for fit in job.fits):
+            raise Refused(
+                Reason.OUTPUT_SIZE_UNKNOWN, str(undetermined), is_final=False
+            ) from undetermined
+        return None
+
+
+def run_extents(job: Job, recorded: object, served: object) -> Extents:
+    """Find the same from two real runs: the eager one, and the recorded one at bucket size."""
+    buckets = {fit.leaf: fit.bucket for fit in job.fits}
+    bucket_sizes = tuple(buckets[axis.leaves[0][0]] for axis in job.axes)
+    if job.cuts is not None:
+        return _declared(job, recorded)
+    try:
+        return observed_extents(job.sizes, served, bucket_sizes, recorded)
+    except Undetermined as undetermined:
+        raise Refused(Reason.OUTPUT_SIZE_UNKNOWN, str(undetermined)) from undetermined
+
+
+def _declared(job: Job, recorded: object) -> Extents:
+    leaves, structure = flatten(recorded)
+    declared = {(path, axis): dim for axis, path, dim in job.cuts or ()}
+    unknown = {path for path, _ in declared} - set(structure.paths)
+    if unknown:
+        raise Refused(
+            Reason.OUTPUT_SIZE_UNKNOWN,
+            f"cut names the output {sorted(unknown)[0]!r}; there are {', '.join(structure.paths)}",
+        )
+    extents: Extents = []
+    for leaf, path in zip(leaves, structure.paths, strict=True):
+        if not isinstance(leaf, Tensor):
+            extents.append(None)
+            continue
+        whole = [Extent(size, (0,) * len(job.axes)) for size in leaf.shape]
+        for axis in range(len(job.axes)):
+            dim = declared.get((path, axis))
+            if dim is not None:
+                _check_dim(dim, leaf, path)
+                whole[dim] = Extent(0, tuple(int(k == axis) for k in range(len(job.axes))))
+        extents.append(tuple(whole))
+    return extents
+
+
+def _check_dim(dim: int, leaf: Tensor, path: str) -> None:
+    if not -leaf.dim() <= dim < leaf.dim():
+        raise Refused(
+            Reason.OUTPUT_SIZE_UNKNOWN,
+            f"cut names dim {dim} of the output {path!r}, which has {leaf.dim()} dimensions",
+        )
+
+
+def hand_out_of(
+    bench: Bench, recording: Recording, observation: Observation, extents: Extents
+) -> HandOut:
+    """Decide what a call of this recording gets back."""
+    return HandOut(
+        recording.result,
+        bench.inputs.tensors,
+        bench.inputs.leaf_of,
+        observation.externals,
+        extents if bench.job.axes else None,
+        frozenset(fit.leaf for fit in bench.job.fits),
+        observation.result,
+        bench.job.leaves,
+    )
+
+
+def check(
+    bench: Bench,
+    recording: Recording,
+    hand_out: HandOut,
+    observation: Observation,
+    eager: object,
+) -> frozenset[int]:
+    """Replay once over emptied outputs and compare with the eager answer; return written inputs."""
+    bench.restore()
+    recording.enter()
+    for static in hand_out.made:
+        if static.layout is torch.strided and torch._debug_has_internal_overlap(static) == 0:
+            static.zero_()  # a replay that does nothing must not pass
+    given = bench.job.leaves
+    recording.replay()
+    written = observation.written_inputs | _written_unseen(bench, observation)
+    if not observation.draws:
+        mine, structure = flatten(hand_out.own(given, bench.job.sizes))
+        theirs, expected = flatten(eager)
+        if structure != expected:
+            raise Refused(Reason.MISMATCH, "the recorded run returned another structure")
+        found = disagreement(mine, theirs, structure.paths)
+        if found:
+            is_padded = any(fit.real < fit.bucket for fit in bench.job.fits)
+            raise Refused(Reason.PADDING_LEAKS if is_padded else Reason.MISMATCH, found)
+    bench.inputs.forget_padding()
+    return written
+
+
+def _written_unseen(bench: Bench, observation: Observation) -> frozenset[int]:
+    """Inputs that changed though no call that torch dispatches wrote them: raw kernels do that."""
+    if bench.job.backend.name == "tape":
+        return frozenset()
+    kept = bench.saved_inputs.contents()
+    return frozenset(
+        index
+        for index, static in enumerate(bench.inputs.tensors)
+        if index not in observation.written_inputs
+        and id(static) in kept
+        and not torch.equal(static, kept[id(static)])
+    )

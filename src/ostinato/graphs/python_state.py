@@ -1,0 +1,268 @@
+"""Remember the Python state that a function can reach, and put it back after a trial run.
+
+A run on fake tensors must leave no trace, yet `forward` may count its calls, keep an activation in
+an attribute, or fill a cache on first use: the user would find fake tensors there. `extents.py`
+calls this round every trial run.
+
+What is reached: attributes (`__dict__`, slots) of modules and plain objects, dicts, lists, sets
+and deques, closures, defaults, the globals that the function and the methods it names use, private
+random generators, and `lru_cache`s. Objects of the standard library, torch and numpy are left
+alone: they are either stateless or not ours to rewind.
+"""
+
+from __future__ import annotations
+
+import functools
+import random
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_ATOMS = (
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    type(None),
+    Tensor,
+    torch.dtype,
+    torch.device,
+    ModuleType,
+)
+_FOREIGN = frozenset({*sys.stdlib_module_names, "torch", "numpy", "ostinato"})
+_UNSET = object()
+
+PutBack = Callable[[], None]
+
+
+def remember(*roots: object) -> PutBack:
+    """Return a function that puts everything reachable from `roots` back as it is now.
+
+    It may be called several times. Contents of tensors are not remembered; only a container or an
+    object that changed is written to.
+    """
+    put_backs: list[PutBack] = [_random_state()]
+    pending = list(roots)
+    seen: dict[int, object] = {}  # values keep what they name alive, so that no id is reused
+    while pending:
+        value = pending.pop()
+        if isinstance(value, _ATOMS) or id(value) in seen:
+            continue
+        seen[id(value)] = value
+        for put_back, reached in _open(value):
+            if put_back is not None:
+                put_backs.append(put_back)
+            pending.extend(reached)
+
+    def put_all_back() -> None:
+        for put_back in put_backs:
+            put_back()
+
+    return put_all_back
+
+
+Opened = Iterator[tuple[PutBack | None, Iterable[object]]]
+
+
+def _open(value: Any) -> Opened:
+    """Yield how to put `value` back, and what can be reached from it."""
+    if isinstance(value, dict):
+        yield _dict_state(value)
+    elif isinstance(value, list | deque | set):
+        yield _series_state(value)
+    elif isinstance(value, tuple | frozenset):
+        yield None, value
+    elif isinstance(value, functools.partial):
+        yield None, (value.func, value.args, value.keywords)
+    elif isinstance(value, MethodType):
+        yield None, (value.__self__, value.__func__)
+    elif isinstance(value, FunctionType):
+        yield from _open_function(value)
+    elif isinstance(value, functools._lru_cache_wrapper):
+        yield _lru_cache_state(value), (value.__wrapped__,)
+    elif isinstance(value, CellType):
+        yield _cell_state(value)
+    elif isinstance(value, torch.Generator):
+        state = value.get_state()
+        yield lambda: _set_generator(value, state), ()
+    if not isinstance(value, type | FunctionType | MethodType):
+        yield from _open_object(value)
+
+
+def _open_object(value: Any) -> Opened:
+    if _is_foreign(type(value)) and not isinstance(value, torch.nn.Module):
+        return
+    attributes = getattr(value, "__dict__", None)
+    if type(attributes) is dict:
+        yield _dict_state(attributes)
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            slot = kind.__dict__.get(_mangled(kind, name))
+            if slot is not None and name not in {"__dict__", "__weakref__"}:
+                yield _slot_state(value, slot)
+    yield None, _methods_named(type(value), ("forward", "__call__"))
+
+
+def _is_foreign(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in _FOREIGN
+
+
+def _methods_named(kind: type, names: Iterable[str]) -> list[object]:
+    """The functions that a call of `forward` can reach by name on the same object."""
+    found: dict[str, FunctionType] = {}
+    pending = list(names)
+    while pending:
+        name = pending.pop()
+        owner = next((base for base in kind.__mro__ if name in base.__dict__), None)
+        if name in found or owner is None or _is_foreign(owner):
+            continue
+        function = owner.__dict__[name]
+        if isinstance(function, FunctionType):
+            found[name] = function
+            pending.extend(_names_in(function.__code__))
+    return list(found.values())
+
+
+def _open_function(function: FunctionType) -> Opened:
+    if (function.__module__ or "").partition(".")[0] in _FOREIGN:
+        return
+    yield None, (*(function.__closure__ or ()), function.__defaults__, function.__kwdefaults__)
+    yield _dict_state(function.__dict__)
+    for name in _names_in(function.__code__):
+        if name in function.__globals__:
+            put_back = _global_state(function.__globals__, name)
+            yield put_back, (function.__globals__[name],)
+
+
+def _names_in(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_in(constant)
+
+
+def _dict_state(mapping: dict[Any, Any]) -> tuple[PutBack, Iterable[object]]:
+    # The base class's methods: a subclass may refuse or translate what its own are given.
+    base: Any = OrderedDict if isinstance(mapping, OrderedDict) else dict
+    before = dict.copy(mapping)  # in one step, so that another thread cannot come between
+
+    def put_back() -> None:
+        now = dict.copy(mapping)
+        # By identity: comparing keys or values may run a tensor's `==`.
+        if len(now) == len(before) and all(
+            old_key is new_key and before[old_key] is now[new_key]
+            for old_key, new_key in zip(before, now, strict=True)
+        ):
+            return
+        base.clear(mapping)
+        for key, value in before.items():
+            base.__setitem__(mapping, key, value)
+
+    return put_back, before.values()
+
+
+def _series_state(series: Any) -> tuple[PutBack, Iterable[object]]:
+    before = list(series)
+
+    def put_back() -> None:
+        now = list(series)
+        if len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True)):
+            return
+        series.clear()
+        (series.update if isinstance(series, set) else series.extend)(before)
+
+    return put_back, before
+
+
+def _mangled(kind: type, name: str) -> str:
+    private = name.startswith("__") and not name.endswith("__")
+    return f"_{kind.__name__.lstrip('_')}{name}" if private else name
+
+
+def _slot_state(value: Any, slot: Any) -> tuple[PutBack, Iterable[object]]:
+    def read() -> object:
+        try:
+            return slot.__get__(value)
+        except AttributeError:
+            return _UNSET
+
+    before = read()
+
+    def put_back() -> None:
+        now = read()
+        if now is before:
+            return
+        if before is _UNSET:
+            slot.__delete__(value)
+        else:
+            slot.__set__(value, before)
+
+    return put_back, () if before is _UNSET else (before,)
+
+
+def _cell_state(cell: CellType) -> tuple[PutBack, Iterable[object]]:
+    try:
+        before = cell.cell_contents
+    except ValueError:  # not assigned yet
+        return lambda: None, ()
+
+    def put_back() -> None:
+        if cell.cell_contents is not before:
+            cell.cell_contents = before
+
+    return put_back, (before,)
+
+
+def _global_state(names: dict[str, Any], name: str) -> PutBack:
+    before = names[name]
+
+    def put_back() -> None:
+        if names.get(name, _UNSET) is not before:
+            names[name] = before
+
+    return put_back
+
+
+def _lru_cache_state(cached: functools._lru_cache_wrapper[Any]) -> PutBack:
+    misses = cached.cache_info().misses
+
+    def put_back() -> None:
+        # Entries cannot be removed one by one; an emptied cache only costs time.
+        if cached.cache_info().misses != misses:
+            cached.cache_clear()
+
+    return put_back
+
+
+def _set_generator(generator: torch.Generator, state: Tensor) -> None:
+    generator.set_state(state)
+
+
+def _cuda_in_use() -> bool:
+    return bool(torch.cuda.is_initialized())
+
+
+def _random_state() -> PutBack:
+    """Python's, numpy's and torch's default generators (those of devices already in use)."""
+    python = random.getstate()
+    torch_cpu = torch.get_rng_state()
+    torch_cuda = torch.cuda.get_rng_state_all() if _cuda_in_use() else None
+    numpy_random = getattr(sys.modules.get("numpy"), "random", None)
+    numpy_state = numpy_random.get_state() if numpy_random is not None else None
+
+    def put_back() -> None:
+        random.setstate(python)
+        torch.set_rng_state(torch_cpu)
+        if torch_cuda is not None:
+            torch.cuda.set_rng_state_all(torch_cuda)
+        if numpy_random is not None:
+            numpy_random.set_state(numpy_state)
+
+    return put_back

@@ -1,0 +1,182 @@
+"""What must match for a replay to be legal: plain values and how they compare.
+
+A recording replays one exact situation: these shapes and strides, these Python values, this
+autocast. A `Signature` is that situation as a hashable value; two calls with equal signatures may
+share a recording. Nothing here touches a tensor: `signing.py` reads the values off a call.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ostinato.graphs.tree import Structure
+
+
+class TensorSpec(NamedTuple):
+    """What of a tensor a recording depends on.
+
+    Attributes:
+        shape: The size that is recorded: the bucket's along a bucketed dimension.
+        stride: In elements; the contiguous one for a bucketed tensor, whose copy is ours.
+        dtype: As torch names it.
+        device: With its index.
+        requires_grad: Only read while gradients are on; False otherwise.
+        same_as: Index of an earlier leaf that is the same object.
+    """
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: Any
+    device: Any
+    requires_grad: bool = False
+    same_as: int | None = None
+
+    def __str__(self) -> str:
+        return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}@{self.device}"
+
+
+class ValueSpec(NamedTuple):
+    """A Python value that a recording freezes; equal type and equal value match."""
+
+    kind: type
+    value: Any
+
+    def __str__(self) -> str:
+        return repr(self.value)
+
+
+class ObjectSpec:
+    """An object of a type we cannot look into: the same object matches, nothing else does.
+
+    Held weakly where that can be: a signature that never came again must not keep a whole KV cache.
+    A dead object matches nothing, so that a new one at its address is not taken for it.
+    """
+
+    __slots__ = ("_hash", "_strong", "_weak")
+
+    def __init__(self, value: object) -> None:
+        self._hash = id(value)
+        self._strong: object = None
+        self._weak: Any = None
+        try:
+            self._weak = weakref.ref(value)
+        except TypeError:
+            self._strong = value
+
+    @property
+    def value(self) -> object:
+        """The object; None when it is gone."""
+        return self._strong if self._weak is None else self._weak()
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ObjectSpec) or self._hash != other._hash:
+            return False
+        value = self.value
+        return value is not None and value is other.value
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return f"<{type(self.value).__name__}>"
+
+
+class UnfitSpec(NamedTuple):
+    """A leaf that no replay could refresh, and what it is in words: "a sparse tensor"."""
+
+    what: str
+
+
+class Mode(NamedTuple):
+    """Process or thread settings that change what an eager run would compute."""
+
+    grad: bool
+    inference: bool
+    autocast: tuple[tuple[str, Any], ...]
+    default_dtype: Any
+    float32_precision: str
+    deterministic: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signature:
+    """One situation that a recording can serve.
+
+    Attributes:
+        structure: How the arguments are nested.
+        leaves: What is known of each leaf.
+        overlaps: Groups of tensors that share memory, and how.
+        together: For each bucketed leaf the number of the axis it varies with.
+        mode: Settings of the thread and process.
+        training: Flags of all modules, in one entry when they agree.
+    """
+
+    structure: Structure
+    leaves: tuple[TensorSpec | ValueSpec | ObjectSpec, ...]
+    overlaps: tuple[tuple[int, ...], ...]
+    together: tuple[int, ...]
+    mode: Mode
+    training: tuple[bool, ...]
+    _hash: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        # Looked up on every call, by the same object as a rule: hashed once.
+        object.__setattr__(self, "_hash", hash(self._parts()))
+
+    def _parts(self) -> tuple[object, ...]:
+        return (
+            self.structure, self.leaves, self.overlaps, self.together, self.mode, self.training,
+        )  # fmt: skip
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (
+            isinstance(other, Signature)
+            and self._hash == other._hash
+            and self._parts() == other._parts()
+        )
+
+    def __str__(self) -> str:
+        """The leaves by name, in one line: `input_ids=int64[1, 16]@cpu, use_cache=True`."""
+        parts = [
+            f"{path or 'value'}={spec}"
+            for path, spec in zip(self.structure.paths, self.leaves, strict=True)
+            if not (isinstance(spec, ValueSpec) and spec.value is None)
+        ]
+        if self.mode.autocast:
+            parts.append("autocast " + ", ".join(str(dtype) for _, dtype in self.mode.autocast))
+        return ", ".join(parts)
+
+
+def differences(wanted: Signature, have: Signature) -> list[str]:
+    """Say in words in what `wanted` differs from `have`; empty when they are equal."""
+    if wanted.structure != have.structure:
+        return ["the arguments are nested differently"]
+    found = [
+        f"{path or 'value'}: {new}{_layout(new, old)} instead of {old}"
+        for path, new, old in zip(wanted.structure.paths, wanted.leaves, have.leaves, strict=True)
+        if new != old
+    ]
+    for name, new, old in zip(Mode._fields, wanted.mode, have.mode, strict=True):
+        if new != old:
+            found.append(f"{name}: {new} instead of {old}")
+    if wanted.overlaps != have.overlaps:
+        found.append("the tensors share memory differently")
+    if wanted.together != have.together:
+        found.append("the bucketed sizes are equal and different elsewhere")
+    if wanted.training != have.training:
+        found.append("modules are in another training mode")
+    return found
+
+
+def _layout(new: object, old: object) -> str:
+    """Name the strides where two tensors differ in them alone."""
+    if isinstance(new, TensorSpec) and str(new) == str(old):
+        return f" with strides {list(new.stride)}"
+    return ""

@@ -1,0 +1,229 @@
+"""Has anything that a recording froze been replaced since? Asked before every replay.
+
+In-place updates need no watching: a replay reads the same memory. What goes wrong is a replacement:
+a parameter assigned anew, `.data =`, `.to()`, an adapter swapped in, a number in an attribute
+changed. `Watch` compares the identity of every reachable place, and the address of every tensor a
+recording read; both in C where it is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ostinato.graphs.reach import ABSENT, PLAIN, Place, Reach, Size, reach
+from ostinato.graphs.reasons import Reason
+
+
+class PlacesInPython:
+    """The twin of `_unchanged.lay_out` and `holds`, for machines without a compiler."""
+
+    def __init__(self, places: tuple[Any, ...], sizes: tuple[Any, ...]) -> None:
+        self._places = places
+        self._sizes = sizes
+
+    def hold(self) -> bool:
+        """Whether every place is as it was when it was laid out."""
+        flat, sizes = self._places, self._sizes
+        for at in range(0, len(flat), 3):
+            container, key, expected = flat[at : at + 3]
+            if Place(container, key, expected, "").now() is not expected:
+                return False
+        return all(len(sizes[at]) == sizes[at + 1] for at in range(0, len(sizes), 2))
+
+
+try:
+    from ostinato.graphs._unchanged import holds, lay_out
+except ImportError:
+    lay_out = PlacesInPython
+    holds = PlacesInPython.hold
+
+IS_NATIVE: bool = lay_out is not PlacesInPython
+"""Whether the check before each replay runs in C."""
+
+
+class _Compared:
+    """Places and sizes as they were. What was laid out borrows from the tuples beside it."""
+
+    __slots__ = ("_laid_out", "places", "sizes")
+
+    def __init__(self, places: tuple[Any, ...], sizes: tuple[Any, ...] = ()) -> None:
+        self.places = places
+        self.sizes = sizes
+        self._laid_out = lay_out(places, sizes)
+
+    def hold(self) -> bool:
+        return bool(holds(self._laid_out))
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One place that no longer holds what a recording froze.
+
+    Attributes:
+        reason: `weights-moved` for tensors and modules, `attribute-changed` for Python values.
+        text: "model.scale changed from 2.0 to 3.0".
+        place: The name of the place, "model.scale".
+    """
+
+    reason: Reason
+    text: str
+    place: str = ""
+
+
+class Watch:
+    """Everything the callable reaches, compared as a whole.
+
+    Args:
+        roots: The callable, and objects given to it that cannot be looked into.
+
+    Attributes:
+        found: What the last look found.
+        modules: The modules among it, with their paths.
+        tensors: The tensors held in its places.
+    """
+
+    def __init__(self, *roots: object) -> None:
+        self._roots = roots
+        self._look()
+
+    def _look(self) -> None:
+        self._take(reach(*self._roots))
+
+    def _take(self, found: Reach) -> None:
+        self.found = found
+        self.modules: list[tuple[str, nn.Module]] = list(found.modules.values())
+        self.tensors: list[Tensor] = list(found.tensors())
+        # One assignment: another thread must not see new places with old sizes.
+        self._compared = _Compared(
+            tuple(part for p in found.places for part in (p.container, p.key, p.value)),
+            tuple(part for size in found.sizes for part in (size.held, len(size.held))),
+        )
+        self._read_training()
+
+    # The training flags are part of the signature, not a change: train() and eval() may alternate.
+
+    def _read_training(self) -> tuple[bool, ...]:
+        flags = tuple(module.training for _, module in self.modules)
+        expected = tuple(
+            part
+            for (_, module), flag in zip(self.modules, flags, strict=True)
+            for part in (vars(module), "training", flag)
+        )
+        key = flags[:1] if len(set(flags)) == 1 else flags
+        self._training = (_Compared(expected), key)  # in one assignment, as above
+        return key
+
+    def training_key(self) -> tuple[bool, ...]:
+        """Return the training flags of all modules, shortened when they agree."""
+        expected, key = self._training
+        return key if expected.hold() else self._read_training()
+
+    def changed(self) -> Change | None:
+        """Return the first change since the last look; equal Python values are none."""
+        return None if self._compared.hold() else self._explain()
+
+    def _explain(self) -> Change | None:
+        found, sizes = self.found, self._compared.sizes
+        for place in found.places:
+            now = place.now()
+            if now is place.value or _equal(place.value, now):
+                continue
+            return Change(_reason_of(place.value, now), _told(place, now), place.name)
+        for size, then in zip(found.sizes, sizes[1::2], strict=True):
+            if len(size.held) != then and (text := _grown(size, then, found.names)):
+                return Change(Reason.ATTRIBUTE_CHANGED, text, size.name)
+        self.look_again()  # no change that counts: compare with the new objects from now on
+        return None
+
+    def look_again(self) -> None:
+        """Take the present state as the one to compare with."""
+        if self._compared.hold():
+            return
+        places, sizes = list(self.found.places), self._compared.sizes
+        is_small = all(
+            len(size.held) == then for size, then in zip(self.found.sizes, sizes[1::2], strict=True)
+        )
+        for index, place in enumerate(places):
+            now = place.now()
+            if now is not place.value:
+                # A counter or a kept activation changes on every call; no need to walk again.
+                is_small = is_small and _is_leaf(place.value) and _is_leaf(now)
+                places[index] = replace(place, value=now)
+        if is_small:
+            self._take(replace(self.found, places=places))
+        else:
+            self._look()
+
+
+def _is_leaf(value: object) -> bool:
+    return isinstance(value, PLAIN) or type(value) in (Tensor, nn.Parameter)
+
+
+def _equal(then: object, now: object) -> bool:
+    return isinstance(then, PLAIN) and type(now) is type(then) and now == then
+
+
+def _told(place: Place, now: object) -> str:
+    then = place.value
+    if isinstance(then, PLAIN) and isinstance(now, PLAIN):
+        return f"{place.name} changed from {then!r} to {now!r}"
+    if now is ABSENT:
+        return f"{place.name} was removed"
+    return f"{place.name} was {'set' if then is ABSENT else 'replaced by another object'}"
+
+
+def _grown(size: Size, then: int, read: AbstractSet[str]) -> str | None:
+    """Say how a container's length changed; None for new attributes that no run reads."""
+    if size.keys is None:
+        return f"{size.name} has {len(size.held)} entries, had {then}"
+    for name in size.held:
+        if name not in size.keys and name in read:
+            return f"{size.name}{name} was set"
+    return None
+
+
+def _reason_of(then: object, now: object) -> Reason:
+    weights = (Tensor, nn.Module)
+    is_weight = isinstance(then, weights) or isinstance(now, weights)
+    return Reason.WEIGHTS_MOVED if is_weight else Reason.ATTRIBUTE_CHANGED
+
+
+class Addresses:
+    """The tensors that one recording read from outside, and where they were.
+
+    Args:
+        tensors: The tensor objects, as the run used them.
+    """
+
+    __slots__ = ("_grads", "_indices", "_pointers", "tensors")
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.tensors = list(tensors)
+        self._pointers = [tensor.data_ptr() for tensor in self.tensors]
+        self._indices = list(range(len(self.tensors)))
+        self._grads = [tensor.requires_grad for tensor in self.tensors]
+
+    def grads_hold(self) -> bool:
+        """Whether every tensor requires a gradient, or not, as it did."""
+        return [tensor.requires_grad for tensor in self.tensors] == self._grads
+
+    def hold(self) -> bool:
+        """Whether every tensor is still where it was."""
+        return _equal_pointers(self.tensors, self._pointers, self._indices)
+
+
+def _compare_in_python(tensors: list[Tensor], pointers: list[int], indices: list[int]) -> bool:
+    del indices
+    return all(t.data_ptr() == at for t, at in zip(tensors, pointers, strict=True))
+
+
+# torch compares addresses in C++ for its own graph trees; private, so the plain loop stands by.
+_equal_pointers: Callable[[list[Tensor], list[int], list[int]], bool] = getattr(
+    torch._C, "_tensors_data_ptrs_at_indices_equal", _compare_in_python
+)

@@ -1,0 +1,121 @@
+"""Swap weights in place, so that recordings, which read by address, stay valid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ostinato.errors import UsageError, WrongTypeError
+
+_SHOWN = 3
+
+
+def find_module(modules: Sequence[tuple[str, nn.Module]]) -> nn.Module:
+    """Return the one module that holds all others a callable reaches.
+
+    Raises:
+        UsageError: OST1014, there is none, or there are several.
+    """
+    inner = {id(child) for _, module in modules for child in module.children()}
+    roots = [(name, module) for name, module in modules if id(module) not in inner]
+    if len(roots) == 1:
+        return roots[0][1]
+    names = ", ".join(name or type(module).__name__ for name, module in roots[:_SHOWN])
+    raise UsageError(
+        f"update_weights needs the callable to reach one module, it reaches {len(roots)}"
+        + (f" ({names})" if roots else ""),
+        code="OST1014",
+        remedy="copy into the parameters with `param.copy_(...)`: recordings see that at once",
+    )
+
+
+def copy_into(module: nn.Module, state_dict: Mapping[str, Tensor]) -> None:
+    """Copy `state_dict` into the module's own parameters and buffers; all of it or nothing.
+
+    Values are cast to the dtype and moved to the device of what they replace. Of weights that are
+    tied, one name is enough.
+
+    Raises:
+        UsageError: OST1013, names are missing or unknown, shapes differ, or tied weights do.
+        WrongTypeError: OST1013, a value is not a tensor.
+    """
+    own = module.state_dict(keep_vars=True)
+    if not isinstance(state_dict, Mapping):
+        raise _refuse(
+            f"update_weights takes a state dict, got {type(state_dict).__name__}", WrongTypeError
+        )
+    tensors = {name: value for name, value in own.items() if isinstance(value, Tensor)}
+    tied = _tied(tensors)
+    _check_names(own, state_dict, tied)
+    _check_values(tensors, state_dict)
+    _check_ties(state_dict, tied)
+    homes = {_home(target) for target in tensors.values()}
+    with torch.no_grad():
+        # Values that are the module's own weights could be overwritten before their turn.
+        values = {
+            name: state_dict[name].clone() if _home(state_dict[name]) in homes else state_dict[name]
+            for name in tensors
+            if name in state_dict
+        }
+        for name, value in values.items():
+            tensors[name].detach().copy_(value)
+
+
+def _home(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0
+
+
+def _tied(own: Mapping[str, Tensor]) -> list[list[str]]:
+    names: dict[tuple[object, ...], list[str]] = {}
+    for name, tensor in own.items():
+        if tensor.numel() and tensor.layout is torch.strided:
+            key = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride())
+            names.setdefault(key, []).append(name)
+    return [group for group in names.values() if len(group) > 1]
+
+
+def _check_names(
+    own: Mapping[str, object], given: Mapping[str, Tensor], tied: list[list[str]]
+) -> None:
+    stood_for = {name for group in tied if any(n in given for n in group) for name in group}
+    missing = [name for name in own if name not in given and name not in stood_for]
+    unknown = [name for name in given if name not in own]
+    if missing or unknown:
+        raise _refuse(
+            f"the state dict lacks {len(missing)} names{_some(missing)} "
+            f"and has {len(unknown)} unknown ones{_some(unknown)}"
+        )
+
+
+def _check_values(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
+    for name, target in own.items():
+        if name not in given:
+            continue
+        value = given[name]
+        if not isinstance(value, Tensor):
+            raise _refuse(f"{name} is a {type(value).__name__}, not a tensor", WrongTypeError)
+        if value.shape != target.shape:
+            raise _refuse(
+                f"{name} has shape {list(value.shape)}, the module's has {list(target.shape)}"
+            )
+        if value.is_meta:
+            raise _refuse(f"{name} lies on the meta device and has no values")
+
+
+def _check_ties(given: Mapping[str, Tensor], tied: list[list[str]]) -> None:
+    for group in tied:
+        first, *others = [name for name in group if name in given]
+        for other in others:
+            one, two = given[first], given[other]
+            if one is not two and not torch.equal(one.to(two.device), two):
+                raise _refuse(f"{first} and {other} are tied in the module and differ here")
+
+
+def _some(names: Sequence[str]) -> str:
+    return f" ({', '.join(names[:_SHOWN])}{', …' if len(names) > _SHOWN else ''})" if names else ""
+
+
+def _refuse(problem: str, kind: type[UsageError] = UsageError) -> UsageError:
+    return kind(problem, code="OST1013", remedy="pass module.state_dict() of the same architecture")

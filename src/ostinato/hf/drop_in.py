@@ -1,0 +1,63 @@
+"""`accelerate(model)`: check what was asked for, and wrap the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from ostinato.errors import UsageError, WrongTypeError
+from ostinato.graphs.options import BackendName
+from ostinato.hf.accelerated import Accelerated
+from ostinato.hf.lengths import check_buckets
+from ostinato.hf.session import SessionOptions
+
+
+def accelerate(
+    model: Any,
+    *,
+    max_cache_len: int | None = None,
+    prefill_buckets: Sequence[int] | None = None,
+    budget: int | str = "2GiB",
+    eos_check_every: int | None = None,
+    backend: BackendName = "auto",
+) -> Accelerated:
+    """Return a drop-in for `model` whose `generate` replays its decode steps.
+
+    Args:
+        model: A transformers model that can `generate`.
+        max_cache_len: Columns of the key-value cache, fixed; None lets it grow by doubling.
+        prefill_buckets: Prompt lengths to record; None takes a ladder of four per doubling.
+        budget: Bytes that the recordings of one step may hold, for each batch size.
+        eos_check_every: Steps between two looks of the host at the device; None means 8 on a GPU,
+            where a look costs a wait, and 1 on a CPU.
+        backend: As for `ostinato.graphed`.
+
+    Raises:
+        WrongTypeError: OST3001, the model has no `generate`.
+        UsageError: OST3002, lengths or intervals are not positive and ascending.
+    """
+    if isinstance(model, Accelerated):
+        model = model.model
+    if not isinstance(model, nn.Module) or not callable(getattr(model, "generate", None)):
+        raise WrongTypeError(
+            f"accelerate takes a transformers model that can generate, got {type(model).__name__}",
+            code="OST3001",
+            remedy="pass a model such as AutoModelForCausalLM gives, or use ostinato.graphed",
+        )
+    for name, value in (("max_cache_len", max_cache_len), ("eos_check_every", eos_check_every)):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and (not whole or value < 1):
+            raise UsageError(
+                f"{name} must be a positive integer, got {value!r}",
+                code="OST3002",
+                remedy=f"pass {name}=None to let Ostinato choose",
+            )
+    return Accelerated(
+        model,
+        max_cache_len=max_cache_len,
+        prefill_buckets=check_buckets(prefill_buckets),
+        eos_check_every=eos_check_every,
+        options=SessionOptions(budget, backend),
+    )

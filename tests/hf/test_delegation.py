@@ -1,0 +1,192 @@
+"""What the static step does not serve is answered by the model's own `generate`, with a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from transformers import (
+    BartConfig,
+    BartForConditionalGeneration,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LogitsProcessor,
+    MambaConfig,
+    MambaForCausalLM,
+    StoppingCriteria,
+)
+
+from ostinato.hf import Answer, Delegated, accelerate
+
+Make = Callable[..., Any]
+
+
+class Shift(LogitsProcessor):
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return scores.roll(1, dims=-1)
+
+
+class AfterThree(StoppingCriteria):
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        return torch.full((len(input_ids),), input_ids.shape[1] >= 12)
+
+
+REQUESTS: list[tuple[Delegated, dict[str, Any]]] = [
+    (Delegated.SEARCH_MODE, {"num_beams": 3}),
+    (Delegated.CUSTOM_PROCESSOR, {"logits_processor": [Shift()]}),
+    (Delegated.CUSTOM_PROCESSOR, {"no_repeat_ngram_size": 2}),
+    (Delegated.CUSTOM_PROCESSOR, {"bad_words_ids": [[5], [6, 7]]}),
+    (Delegated.CUSTOM_PROCESSOR, {"prefix_allowed_tokens_fn": lambda _, ids: list(range(3, 50))}),
+    (Delegated.CUSTOM_STOPPING, {"stopping_criteria": [AfterThree()]}),
+    (Delegated.CUSTOM_STOPPING, {"max_time": 60.0}),
+    (Delegated.ASSISTED, {"prompt_lookup_num_tokens": 3}),
+    (Delegated.UNSUPPORTED_OPTION, {"use_cache": False}),
+]
+
+
+@pytest.mark.parametrize(("reason", "options"), REQUESTS, ids=lambda value: str(value)[:40])
+def test_a_request_out_of_reach_is_the_models_own(
+    reason: Delegated, options: dict[str, Any], tiny: Make, prompt: Make
+) -> None:
+    model = tiny()
+    with accelerate(model) as fast:
+        ours = fast.generate(**prompt(1, 9), max_new_tokens=9, **options)
+        assert (fast.last.outcome, fast.last.reason) == (Answer.DELEGATED, reason)
+        assert fast.last.detail
+        assert fast.report().delegated == {str(reason): 1}
+    assert ours.tolist() == model.generate(**prompt(1, 9), max_new_tokens=9, **options).tolist()
+
+
+def test_structured_output_is_the_models_own(tiny: Make, prompt: Make) -> None:
+    with accelerate(tiny()) as fast:
+        result = fast.generate(
+            **prompt(), max_new_tokens=4, return_dict_in_generate=True, output_scores=True
+        )
+        assert fast.last.reason is Delegated.STRUCTURED_OUTPUT
+    assert len(result.scores) == 4
+
+
+def test_embeddings_are_the_models_own(tiny: Make, prompt: Make) -> None:
+    model = tiny()
+    embedded = model.get_input_embeddings()(prompt()["input_ids"])
+    with accelerate(model) as fast:
+        result = fast.generate(inputs_embeds=embedded, max_new_tokens=4)
+        assert fast.last.reason is Delegated.EMBEDDINGS_GIVEN
+    assert result.shape == (1, 4)
+
+
+def test_padding_on_the_right_is_the_models_own(tiny: Make, prompt: Make) -> None:
+    model = tiny()
+    ids = prompt(2, 9)["input_ids"]
+    mask = torch.ones_like(ids)
+    mask[1, -3:] = 0
+    with accelerate(model) as fast:
+        ours = fast.generate(ids, attention_mask=mask, max_new_tokens=6)
+        assert fast.last.reason is Delegated.UNSUPPORTED_OPTION
+        assert "left" in fast.last.detail
+    assert ours.tolist() == model.generate(ids, attention_mask=mask, max_new_tokens=6).tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"max_new_tokens": 4, "no_such_option": 3}, ValueError),
+        ({"max_length": 4}, ValueError),
+        ({"max_new_tokens": 4, "do_sample": True, "temperature": 0.0}, ValueError),
+        ({"max_new_tokens": 4, "num_return_sequences": 2}, ValueError),
+    ],
+    ids=str,
+)
+def test_a_wrong_request_raises_the_models_own_error(
+    options: dict[str, Any], error: type[Exception], tiny: Make, prompt: Make
+) -> None:
+    model = tiny()
+    with pytest.raises(error) as theirs:
+        model.generate(**prompt(), **options)
+    with accelerate(model) as fast, pytest.raises(error) as ours:
+        fast.generate(**prompt(), **options)
+    assert str(ours.value) == str(theirs.value)
+
+
+def test_a_request_longer_than_a_fixed_cache_is_the_models_own(tiny: Make, prompt: Make) -> None:
+    with accelerate(tiny(), max_cache_len=32) as fast:
+        fast.generate(**prompt(1, 9), max_new_tokens=23)
+        assert fast.last.outcome is not Answer.DELEGATED
+        fast.generate(**prompt(1, 9), max_new_tokens=25)
+        assert fast.last.reason is Delegated.LONGER_THAN_CACHE
+
+
+def test_a_fixed_cache_too_short_for_the_bucket_still_holds_the_prompt(
+    tiny: Make, prompt: Make
+) -> None:
+    model = tiny()
+    with accelerate(model, max_cache_len=12) as fast:
+        ours = fast.generate(**prompt(1, 9), max_new_tokens=4)
+        assert fast.last.outcome is not Answer.DELEGATED
+    assert ours.tolist() == model.generate(**prompt(1, 9), max_new_tokens=4).tolist()
+
+
+def test_learned_positions_end_where_they_end(tiny: Make, prompt: Make) -> None:
+    with accelerate(tiny("gpt2")) as fast:
+        with pytest.raises(IndexError):
+            fast.generate(**prompt(1, 500), max_new_tokens=30, eos_token_id=None)
+        assert fast.last.reason is Delegated.LONGER_THAN_POSITIONS
+
+
+def test_rotary_embeddings_that_change_with_length_are_the_models_own(prompt: Make) -> None:
+    config = LlamaConfig(
+        vocab_size=97, hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+        num_attention_heads=4, pad_token_id=0,
+        rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0},
+    )  # fmt: skip
+    with accelerate(LlamaForCausalLM(config).eval()) as fast:
+        fast.generate(**prompt(), max_new_tokens=4)
+        assert fast.last.reason is Delegated.LENGTH_DEPENDENT_ROPE
+
+
+def test_an_encoder_decoder_is_its_own(prompt: Make) -> None:
+    config = BartConfig(
+        vocab_size=97, d_model=16, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=16,
+        decoder_ffn_dim=16, encoder_attention_heads=2, decoder_attention_heads=2,
+    )  # fmt: skip
+    with accelerate(BartForConditionalGeneration(config).eval()) as fast:
+        assert fast.generate(**prompt(), max_new_tokens=4).shape[0] == 1
+        assert fast.last.reason in (Delegated.ENCODER_DECODER, Delegated.OWN_GENERATE)
+
+
+def test_a_state_space_model_is_its_own(prompt: Make) -> None:
+    config = MambaConfig(vocab_size=97, hidden_size=16, num_hidden_layers=1, state_size=4)
+    with accelerate(MambaForCausalLM(config).eval()) as fast:
+        fast.generate(prompt()["input_ids"], max_new_tokens=4)
+        assert fast.last.outcome is Answer.DELEGATED
+
+
+def test_a_model_with_its_own_generate_keeps_it(prompt: Make, tiny: Make) -> None:
+    model = tiny()
+
+    def generate(*_: Any, **__: Any) -> str:
+        return "mine"
+
+    model.generate = generate
+    with accelerate(model) as fast:
+        assert fast.generate(**prompt()) == "mine"
+        assert fast.last.reason is Delegated.OWN_GENERATE
+
+
+def test_a_forward_that_ignores_positions_is_found_out(prompt: Make, tiny: Make) -> None:
+    model = tiny()
+    inner = model.model.rotary_emb.forward
+
+    def from_zero(x: torch.Tensor, position_ids: torch.Tensor) -> Any:
+        return inner(x, torch.zeros_like(position_ids))
+
+    plain = model.model.rotary_emb
+    plain.forward = lambda x, position_ids: (
+        from_zero(x, position_ids) if x.shape[1] == 1 else inner(x, position_ids)
+    )
+    with accelerate(model) as fast:
+        fast.generate(**prompt(), max_new_tokens=4)
+        assert fast.last.reason is Delegated.STATIC_STEP_DISAGREES
+        assert "rounding" in fast.last.detail
