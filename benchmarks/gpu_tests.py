@@ -1,42 +1,84 @@
 """Run the tests that need a GPU and write what came out as one JSON file.
 
-    PYTHONPATH=src python3 benchmarks/gpu_tests.py benchmarks/gpu-tests.json [pytest arguments]
+    PYTHONPATH=src python3 benchmarks/gpu_tests.py TARGET.json [--workers 8] [path ...]
 
-CI has no GPU, so the result is committed: it says which tests ran, where and when.
+CI has no GPU, so the result is committed: it says which tests ran, where and when. Every test file
+is a process of its own, so that one that crashes the interpreter costs its file and is named.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 
+# Without a GPU mark in its text, a file has no test for us; collecting it would cost seconds. The
+# fixtures of conftest.py bring the mark to every test that takes a backend or a device.
+_SIGNS = ("gpu", "backend_name", "device")
 
-def main(target: Path, extra: list[str]) -> int:
-    """Run pytest, write the counts to `target`, and return pytest's exit code."""
-    with tempfile.TemporaryDirectory() as folder:
-        xml = Path(folder) / "junit.xml"
-        command = [sys.executable, "-m", "pytest", "-m", "gpu or gpu2", "-p", "no:cacheprovider"]
-        done = subprocess.run([*command, f"--junitxml={xml}", *(extra or ["tests"])], check=False)
-        outcomes = dict(_outcomes(xml)) if xml.exists() else {}
+# A set of marks is all that this needs; the benchmark plugin warns when it runs beside others.
+_PYTEST = ["-m", "gpu or gpu2", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark", "--tb=short"]
+
+
+def main(target: Path, workers: int, paths: list[Path]) -> int:
+    """Run every test file, write the counts to `target`; return 1 if anything failed."""
+    files = sorted(set(_files(paths)))
+    outcomes: dict[str, str] = {}
+    crashed = []
+    with ThreadPoolExecutor(workers) as pool:
+        for file, code, found in pool.map(_run, files):
+            outcomes |= found
+            # 0 passed, 1 failed, 5 no test with these marks; anything else broke off.
+            if code not in (0, 1, 5):
+                crashed.append(f"{file}: exit status {code}")
+    counts = Counter(outcomes.values())
     result = {
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
         "machine": _machine(),
         "torch": torch.__version__,
-        "counts": dict(sorted(Counter(outcomes.values()).items())),
+        "python": sys.version.split()[0],
+        "counts": dict(sorted(counts.items())),
         "failed": sorted(name for name, outcome in outcomes.items() if outcome == "failed"),
+        "crashed": crashed,
         "skipped": sorted(name for name, outcome in outcomes.items() if outcome == "skipped"),
     }
     target.write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(result["counts"]), *result["failed"], sep="\n")
-    return done.returncode
+    print(json.dumps(result["counts"]), *result["failed"], *crashed, sep="\n")
+    return int(bool(counts["failed"] or crashed))
+
+
+def _files(paths: list[Path]) -> Iterator[Path]:
+    for path in paths:
+        for file in path.rglob("test_*.py") if path.is_dir() else [path]:
+            if any(sign in file.read_text(encoding="utf-8") for sign in _SIGNS):
+                yield file
+
+
+def _run(file: Path) -> tuple[Path, int, dict[str, str]]:
+    with tempfile.TemporaryDirectory() as folder:
+        xml = Path(folder) / "junit.xml"
+        command = [sys.executable, "-m", "pytest", *_PYTEST, f"--junitxml={xml}", str(file)]
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"PYTHONFAULTHANDLER": "1"},
+        )
+        if done.returncode not in (0, 5):
+            print(f"== {file}\n{done.stdout}\n{done.stderr[-4000:]}", flush=True)
+        return file, done.returncode, dict(_outcomes(xml)) if xml.exists() else {}
 
 
 def _machine() -> str:
@@ -45,16 +87,19 @@ def _machine() -> str:
     return f"{torch.cuda.device_count()} x {torch.cuda.get_device_name()}"
 
 
-def _outcomes(xml: Path) -> list[tuple[str, str]]:
-    """Return (test, outcome) for every test case in a JUnit file."""
-    found = []
+def _outcomes(xml: Path) -> Iterator[tuple[str, str]]:
+    """Yield (test, outcome) for every test case in a JUnit file."""
     for case in ET.parse(xml).iter("testcase"):
         marks = {child.tag for child in case}
         outcome = "failed" if marks & {"failure", "error"} else "passed"
         outcome = "skipped" if "skipped" in marks and outcome == "passed" else outcome
-        found.append((f"{case.get('classname')}::{case.get('name')}", outcome))
-    return found
+        yield f"{case.get('classname')}::{case.get('name')}", outcome
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("paths", type=Path, nargs="*", default=[Path("tests")])
+    given = parser.parse_intermixed_args()
+    sys.exit(main(given.target, given.workers, given.paths))

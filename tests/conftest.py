@@ -22,6 +22,14 @@ REPOSITORY = Path(__file__).parent.parent
 _NEEDS_GPUS = {"gpu": 1, "gpu2": 2}
 
 
+# torch.compile's advice on what a GPU could do, given only where there is one.
+_COMPILERS_ADVICE = "ignore:TensorFloat32 tensor cores for float32 matrix multiplication"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("filterwarnings", _COMPILERS_ADVICE)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     present = torch.cuda.device_count() if torch.cuda.is_available() else 0
     for item in items:

@@ -48,19 +48,34 @@ def test_a_build_that_fails_leaves_nothing_behind_and_can_be_tried_again(root: P
     assert is_whole(cached(KEY, write_two, 0))
 
 
-@pytest.mark.parametrize("damage", ["lost", "short", "unlisted"])
+@pytest.mark.parametrize("damage", ["lost", "short", "flipped", "unlisted", "of old"])
 def test_an_entry_that_is_not_whole_is_built_again(root: Path, damage: str) -> None:
     entry = cached(KEY, write_two, 0)
     if damage == "lost":
         (entry / "a").unlink()
     elif damage == "short":
         (entry / "a").write_text("alp")
+    elif damage == "flipped":
+        (entry / "a").write_text("alphA")
+    elif damage == "of old":  # sizes alone
+        (entry / MANIFEST).write_text('{"files": {"a": 5, "b": 4}}')
     else:
         (entry / MANIFEST).write_text("{}")
     assert not is_whole(entry)
     cached(KEY, write_two, 0)
     assert (entry / "a").read_text() == "alpha"
     assert is_whole(entry)
+
+
+def test_that_an_entry_is_damaged_is_said_and_that_it_is_absent_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    entry = cached(KEY, write_two, 0)
+    cached(KEY, never, 0)
+    assert caplog.messages == []
+    (entry / "b").write_text("bet_")
+    cached(KEY, write_two, 0)
+    assert caplog.messages == [f"{entry} is damaged: it is made again"]
 
 
 def test_a_builder_that_was_killed_leaves_no_entry_and_its_rest_is_removed(root: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 import typer
@@ -14,6 +15,7 @@ import typer
 from ostinato import cli
 from ostinato.errors import ResourceError
 
+FULL = Path("/dev/full")
 Ostinato = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -64,6 +66,35 @@ def test_an_error_raised_while_a_command_is_loaded_is_printed_too(
         cli.main(["explain"])
     assert exit_.value.code == 2
     assert capsys.readouterr().err.startswith("OST1201: no room\n  try:  make some\n")
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("words", [("explain",), ("explain", "host-sync"), ("--help",)], ids=str)
+def test_an_output_that_cannot_be_written_is_one_clear_error(words: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "ostinato.cli", *words]
+    # With a buffer, what could not be written is tried again when the interpreter ends.
+    buffered = os.environ | {"PYTHONUNBUFFERED": ""}
+    with FULL.open("w") as full:
+        shown = subprocess.run(
+            command,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=buffered,
+            check=False,
+            timeout=60,
+        )
+    assert shown.returncode == 2
+    assert shown.stderr.startswith("OST4003: the output cannot be read or written: No space left")
+    assert len(shown.stderr.splitlines()) == 3
+
+
+def test_a_file_that_the_system_refuses_is_named(tmp_path: Path, ostinato: Ostinato) -> None:
+    (tmp_path / "file").touch()
+    shown = ostinato("explain", "--write", str(tmp_path / "file" / "pages"))
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert shown.stderr.startswith(f"OST4003: {tmp_path}/file")
+    assert "Traceback" not in shown.stderr
 
 
 def test_ctrl_c_exits_130_without_a_traceback() -> None:

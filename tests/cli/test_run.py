@@ -1,6 +1,7 @@
 """`ostinato run`: both answers, one result, and one clear error for whatever is missing."""
 
 import json
+import math
 import os
 import shutil
 import subprocess
@@ -29,6 +30,7 @@ KEYS = [
     "speedup",
     "report",
 ]
+FULL = Path("/dev/full")
 Shown = tuple[int, str, str]
 
 
@@ -174,6 +176,33 @@ def test_an_option_that_makes_no_sense_exits_2(
     status, out, err = run(capfd, *words)
     assert (status, out) == (2, "")
     assert words[0] in err
+
+
+def test_a_model_that_computes_no_numbers_is_told_so(
+    tmp_path: Path, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    copy = load(folder, device="cpu")
+    copy.model.lm_head.weight.data.fill_(math.nan)
+    copy.model.save_pretrained(tmp_path)
+    copy.tokenizer.save_pretrained(tmp_path)
+    capfd.readouterr()
+    status, out, err = run(capfd, "--model", tmp_path, "--device", "cpu", "--dtype", "float32")
+    assert (status, out) == (2, "")
+    assert err.startswith("OST4013: ")
+    assert " are NaN, so it has no answer" in err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_clear_error(folder: Path) -> None:
+    with FULL.open("w") as full:
+        words = ("--model", folder, "--device", "cpu", "--max-new-tokens", 4)
+        buffered = os.environ | {"PYTHONUNBUFFERED": ""}
+        shown = start(*words, stdout=full, stderr=subprocess.PIPE, env=buffered)
+    assert shown.returncode == 2
+    assert shown.stderr.startswith(b"OST4003: the output cannot be read or written: No space left")
+    assert b"Traceback" not in shown.stderr
+    assert b"Exception ignored" not in shown.stderr
 
 
 def test_a_missing_wheel_is_told_with_the_command_that_installs_it(

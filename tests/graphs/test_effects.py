@@ -1,10 +1,12 @@
 """Python side effects: not replayed, so refused with a warning, and never done twice."""
 
+from __future__ import annotations
+
 import itertools
 import random
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -288,3 +290,100 @@ def test_a_function_that_is_refused_is_observed_ever_more_rarely(device: torch.d
             runner(torch.zeros(1, device=device))
     assert runner.fn.calls == 200
     assert 200 < len(ran) <= 200 + 10
+
+
+# Iterators: what an extra run takes from one is gone.
+
+ITERATORS: dict[str, Callable[[], Iterator[int]]] = {
+    "list": lambda: iter([*range(9)]),
+    "range": lambda: iter(range(9)),
+    "count": itertools.count,
+    "map": lambda: map(int, range(9)),
+    "generator": lambda: (number for number in range(9)),
+    "chain": lambda: itertools.chain(range(9)),
+}
+SHARED: Any = None
+
+
+class Advancing(nn.Module):
+    def __init__(self, numbers: Iterator[int]) -> None:
+        super().__init__()
+        self.numbers = numbers
+        self.boxed = {"in a box": [numbers]}
+
+    def attribute(self, x: Tensor) -> Tensor:
+        return x + next(self.numbers)
+
+    def in_a_container(self, x: Tensor) -> Tensor:
+        return x + next(self.boxed["in a box"][0])
+
+    def through_an_object(self, x: Tensor) -> Tensor:
+        return x + next(Own(self.numbers))
+
+
+class Own:
+    def __init__(self, inner: Iterator[int]) -> None:
+        self._inner = inner
+
+    def __iter__(self) -> Own:
+        return self
+
+    def __next__(self) -> int:
+        return next(self._inner)
+
+
+def global_step(x: Tensor) -> Tensor:
+    return x + next(SHARED)
+
+
+def _share(numbers: Iterator[int]) -> Callable[[Tensor], Tensor]:
+    global SHARED
+    SHARED = numbers
+    return global_step
+
+
+def _wrapped(numbers: Iterator[int]) -> Callable[[Tensor], Tensor]:
+    own = Own(numbers)
+    return lambda x: x + next(own)
+
+
+ADVANCING: dict[str, Callable[[Iterator[int]], Callable[[Tensor], Tensor]]] = {
+    "closure": lambda numbers: lambda x: x + next(numbers),
+    "default": lambda numbers: lambda x, numbers=numbers: x + next(numbers),
+    "global": _share,
+    "attribute": lambda numbers: Advancing(numbers).attribute,
+    "container": lambda numbers: Advancing(numbers).in_a_container,
+    "object": lambda numbers: Advancing(numbers).through_an_object,
+    "wrapped": _wrapped,
+}
+
+
+@pytest.mark.parametrize("kind", ITERATORS)
+@pytest.mark.parametrize("holder", ADVANCING)
+def test_a_step_that_advances_an_iterator_takes_one_item_per_call(
+    holder: str, kind: str, device: torch.device
+) -> None:
+    runner = graphed(ADVANCING[holder](ITERATORS[kind]()), admit_after=2)
+    x = torch.zeros(1, device=device)
+    with pytest.warns(OstinatoWarning, match="may take an item from the"):
+        assert [int(runner(x)) for _ in range(6)] == [0, 1, 2, 3, 4, 5]
+    assert runner.last is not None
+    assert runner.last.reason is Reason.PYTHON_SIDE_EFFECT
+
+
+def test_an_iterator_that_the_step_does_not_name_is_no_obstacle(device: torch.device) -> None:
+    class Trainer:
+        def __init__(self) -> None:
+            self.batches = iter([1, 2, 3])
+            self.scale = 2.0
+
+        def evaluate(self, x: Tensor) -> Tensor:
+            return x * self.scale
+
+    trainer = Trainer()
+    runner = graphed(trainer.evaluate, admit_after=1)
+    for _ in range(2):
+        runner(torch.ones(1, device=device))
+    assert runner.last is not None
+    assert runner.last.outcome is Outcome.REPLAYED
+    assert next(trainer.batches) == 1

@@ -667,8 +667,9 @@ def test_a_model_output_keeps_its_parts_apart() -> None:
 def test_a_module_on_a_gpu_is_explained_without_touching_it() -> None:
     norm = nn.BatchNorm1d(3)
     module = nn.Sequential(nn.Linear(3, 3), norm, nn.Dropout()).cuda().train()
+    x = torch.randn(5, 3, device="cuda")
     state = torch.cuda.get_rng_state()
-    assert forms(extents(module, torch.randn(5, 3, device="cuda"))) == [[(0, 1), (3, 0)]]
+    assert forms(extents(module, x)) == [[(0, 1), (3, 0)]]
     assert norm.num_batches_tracked is not None
     assert norm.num_batches_tracked.item() == 0
     assert torch.equal(torch.cuda.get_rng_state(), state)

@@ -64,7 +64,7 @@ def test_a_lease_is_stale_once_the_recording_was_evicted(device: torch.device) -
     lease = g(values(device, 100))
     assert g.last.outcome is Outcome.REPLAYED
     for size in range(101, 140):
-        for _ in range(4):
+        for _ in range(12):
             g(values(device, size))
     assert g.report().to_dict()["evictions"] >= 1
     with pytest.raises(StaleLease):

@@ -164,3 +164,14 @@ def test_an_exception_passes_through_and_leaves_nothing_patched(x: Tensor) -> No
         observe(step, [x], device=CPU)
     assert torch.cpu.synchronize is synchronize
     assert x.sum().item() == x.sum().item()
+
+
+def test_a_collective_is_seen(x: Tensor) -> None:
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        seen = observe(lambda: torch.distributed.all_reduce(x), [x], device=CPU)
+    finally:
+        torch.distributed.destroy_process_group()
+    assert seen.has_collective
+    assert not observe(lambda: x + 1, [x], device=CPU).has_collective

@@ -9,9 +9,14 @@ import numpy
 import pytest
 import torch
 from torch import Tensor
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
 from ostinato.graphs.observe import Refusal, observe
-from ostinato.graphs.observe_rules import moved
+from ostinato.graphs.observe_calls import SEEDED
+from ostinato.graphs.observe_rules import moved, verdict
 from ostinato.graphs.reasons import Reason
 
 CPU = torch.device("cpu")
@@ -153,3 +158,92 @@ def test_copies_that_move_nothing_are_fine(source: str, target: str) -> None:
 def test_reads_of_host_tensors_beside_a_gpu_step_are_python_values() -> None:
     seen = observe(lambda: X.sum().item(), [], device=torch.device("meta"))
     assert not seen.refusals
+
+
+# One call on two devices, judged without any.
+
+
+def on(device: str, *shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    with FakeTensorMode() as fakes:
+        meta = torch.empty(shape, dtype=dtype, device="meta")
+        return FakeTensor(fakes, meta, torch.device(device))
+
+
+ATTENTION = torch.ops.aten._scaled_dot_product_efficient_attention.default
+ADD = torch.ops.aten.add.Tensor
+COPY = torch.ops.aten.copy_.default
+
+
+@pytest.mark.parametrize(
+    ("func", "read", "written", "reason"),
+    [
+        # The seed and offset of its dropout come as numbers on the host.
+        (ATTENTION, [on("cuda:0", 2, 8)], [on("cuda:0", 2, 8), on("cpu"), on("cpu")], None),
+        (ATTENTION, [on("cuda:0", 2, 8)], [on("cuda:0", 2, 8), on("cpu", 2)], None),
+        (ATTENTION, [on("cuda:0", 2, 8)], [on("cuda:0", 2, 8), on("cpu", 3)], Reason.HOST_SYNC),
+        (ADD, [on("cuda:0", 2), on("cpu")], [on("cuda:0", 2)], None),
+        (ADD, [on("cuda:0", 2), on("cpu", 2)], [on("cuda:0", 2)], Reason.HOST_COPY),
+        (ADD, [on("cuda:0", 2), on("cuda:1", 2)], [on("cuda:0", 2)], Reason.SEVERAL_DEVICES),
+        (COPY, [on("cuda:0")], [on("cpu")], Reason.HOST_SYNC),
+        (COPY, [on("cpu")], [on("cuda:0")], Reason.HOST_COPY),
+    ],
+)
+def test_numbers_beside_a_kernel_may_lie_on_the_host(
+    func: OpOverload, read: list[Tensor], written: list[Tensor], reason: Reason | None
+) -> None:
+    found = verdict(func, (), {}, read, written)
+    assert (found and found[0]) is reason
+
+
+@pytest.mark.gpu
+def test_attention_in_single_precision_is_no_read_by_the_host() -> None:
+    q = torch.randn(2, 4, 16, 32, device="cuda")
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        seen = observe(
+            lambda: scaled_dot_product_attention(q, q, q), [q], device=torch.device("cuda")
+        )
+    assert seen.refusals == []
+
+
+# Seeding.
+
+
+@pytest.mark.parametrize("between", [lambda: None, lambda: torch.rand(1)])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        lambda own: torch.manual_seed(3),
+        lambda own: torch.default_generator.manual_seed(3),
+        lambda own: torch.seed(),
+        lambda own: own.manual_seed(3),
+        lambda own: own.set_state(torch.Generator().manual_seed(4).get_state()),
+    ],
+)
+def test_a_step_that_seeds_is_refused(
+    seed: Callable[[torch.Generator], object], between: Callable[[], object]
+) -> None:
+    own = torch.Generator().manual_seed(3)
+    torch.manual_seed(3)  # the same as in the step: no state would tell
+
+    def step() -> Tensor:
+        seed(own)
+        between()
+        return X * 2
+
+    seen = observe(step, [X], device=CPU, generators=[own])
+    assert [(each.reason, each.detail) for each in seen.refusals] == [
+        (Reason.PYTHON_SIDE_EFFECT, SEEDED)
+    ]
+
+
+def test_a_seed_for_a_part_of_the_step_is_refused_at_the_line_that_draws() -> None:
+    def step() -> Tensor:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            noise = torch.rand(3)
+        return X + noise
+
+    (refusal,) = refusals(step)
+    assert refusal.reason is Reason.PYTHON_SIDE_EFFECT
+    assert refusal.where is not None
+    assert "torch.rand(3)" in refusal.where

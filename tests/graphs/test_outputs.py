@@ -101,13 +101,24 @@ def test_a_view_that_does_not_fit_the_callers_address_is_an_error_not_a_wrong_vi
         handing.own([aligned[1:17]], ())
 
 
-def test_what_a_bucketed_input_shares_is_copied() -> None:
-    static = torch.arange(8.0)
-    extents = [(Extent(0, (1,)),)]
-    handing = hand_out(static[:], statics=[static], padded=frozenset({0}), extents=extents)
-    given_now = torch.ones(3)
-    copy = handing.own([given_now], (3,))
-    assert copy.tolist() == [0.0, 1.0, 2.0]  # type: ignore[attr-defined]
+def test_a_tensor_with_an_attribute_is_refused_unless_it_is_the_callables_own() -> None:
+    marked = torch.ones(2)
+    marked.mark = 1  # type: ignore[attr-defined]
+    with pytest.raises(CaptureError, match="attribute 'mark'") as caught:
+        hand_out((torch.ones(1), marked))
+    assert caught.value.reason == "unsupported-output"
+    assert hand_out(marked, own=[marked]).own((), ()) is marked
+
+
+def test_what_the_compiler_notes_on_a_result_is_no_attribute_of_it() -> None:
+    seen = torch.ones(2)
+    seen._dynamo_weak_dynamic_indices = {0}  # type: ignore[attr-defined]
+    given = hand_out(seen).own((), ())
+    assert torch.equal(given, torch.ones(2))  # type: ignore[arg-type]
+    assert not vars(given)
+    seen.mark = 1  # type: ignore[attr-defined]
+    with pytest.raises(CaptureError, match="attribute 'mark'"):
+        hand_out(seen)
 
 
 class Thing:

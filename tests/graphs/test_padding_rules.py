@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from graphs.replaying import check_eager, check_replay, record, spoil
 from ostinato import Buckets, graphed
 from ostinato.errors import UsageError
 from ostinato.graphs import Outcome, Reason
+from ostinato.graphs.decision import OstinatoWarning
 
 
 def values(device: torch.device, *shape: int) -> Tensor:
@@ -147,6 +149,18 @@ def test_cuts_declared_by_two_axes_are_followed_each_by_its_own(device: torch.de
     g = record(lambda a, b: a @ b, values(device, 3, 5), values(device, 5, 2), buckets=buckets)
     for n, m in ((4, 3), (1, 2), (2, 1)):
         check_replay(g, values(device, n, 5), values(device, 5, m))
+
+
+def test_what_one_axis_declares_leaves_the_others_to_be_found_out(device: torch.device) -> None:
+    buckets = {
+        "a": Buckets(dim=0, sizes=(4, 8), cut={}),
+        "b": Buckets(dim=1, sizes=(3, 6)),
+    }
+    g = record(
+        lambda a, b: (a.sum(0), b * 2), values(device, 3, 4), values(device, 4, 5), buckets=buckets
+    )
+    summed, cut = check_replay(g, values(device, 2, 4), values(device, 4, 4))
+    assert (summed.shape, cut.shape) == ((4,), (4, 4))
 
 
 def test_attention_with_a_mask_is_right_at_every_length(device: torch.device) -> None:
@@ -307,3 +321,124 @@ def test_shadow_replays_pass_on_a_masked_function(device: torch.device) -> None:
     g = record(lambda x: x * 2, values(device, 3), buckets={"x": rows(8)}, verify_every=2)
     for n in (5, 2, 8, 1, 3):
         check_replay(g, values(device, n))
+
+
+def runs_of(step: Any, buckets: Any, calls: list[Tensor]) -> list[int]:
+    """Record at each call; return how often each made the function run."""
+    runs: list[int] = []
+    # Out of sight of the search for side effects.
+    tick = map(runs.append, itertools.count(1)).__next__
+
+    def counted(x: Tensor) -> Any:
+        tick()
+        return step(x)
+
+    g = graphed(counted, admit_after=1, buckets=buckets)
+    made = []
+    for call in calls:
+        before = len(runs)
+        g(call)
+        assert g.last is not None
+        assert g.last.outcome is Outcome.RECORDED, g.last
+        made.append(len(runs) - before)
+    return made
+
+
+def test_how_outputs_follow_the_sizes_is_found_once_for_all_buckets(device: torch.device) -> None:
+    calls = [values(device, n, 4) for n in (3, 6, 12, 24, 48)]
+    with_buckets = runs_of(lambda x: x * 2, {"x": rows(4, 8, 16, 32, 64)}, calls)
+    exact = runs_of(lambda x: x * 2, None, calls)
+    # Once for the bucket that serves a size of 1 as well, once for all the others.
+    assert with_buckets[0] > exact[0]
+    assert with_buckets[1] > exact[1]
+    assert with_buckets[2:] == exact[2:]
+
+
+def test_calls_whose_sizes_are_equal_elsewhere_follow_another_rule(device: torch.device) -> None:
+    buckets = {name: rows(4, 8, 16) for name in "xyz"}
+    g = graphed(lambda x, y, z: (x.sum(1), y.sum(1), z.sum(1)), admit_after=1, buckets=buckets)
+    for sizes in ((5, 5, 6), (5, 6, 6), (6, 5, 6), (9, 9, 10), (9, 10, 10), (7, 7, 7), (5, 6, 7)):
+        given = [values(device, n, 4) for n in sizes]
+        g(*given)
+        assert tuple(len(out) for out in check_replay(g, *given)) == sizes
+
+
+def test_a_rule_is_found_anew_once_what_it_rests_on_has_changed(device: torch.device) -> None:
+    class Pooling(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pool = False
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x[:2] if self.pool else x * 2
+
+    module = Pooling()
+    g = graphed(module, admit_after=1, buckets={"x": rows(4, 8, 16, 32)})
+    for n in (5, 9):
+        check_replay_after_recording(g, values(device, n, 4), n)
+    module.pool = True
+    with pytest.warns(OstinatoWarning, match="pool changed"):
+        g(values(device, 5, 4))
+    for n in (7, 12):
+        check_replay_after_recording(g, values(device, n, 4), 2)
+
+
+def check_replay_after_recording(g: Any, x: Tensor, length: int) -> None:
+    assert g(x).shape[0] == length
+    assert check_replay(g, x).shape[0] == length
+
+
+# A size of 1, and sizes that follow no straight line.
+
+
+@pytest.mark.parametrize("first", [1, 3])
+def test_a_function_that_is_another_at_size_1_serves_the_other_sizes(
+    first: int, device: torch.device
+) -> None:
+    g = graphed(lambda x: (x * 2).squeeze(), admit_after=1, buckets={"x": rows(4)})
+    for n in (first, 3, 3, 3, 3, 3):
+        g(values(device, n, 2))
+    for _ in range(2):
+        for n in (2, 4, 3):
+            check_replay(g, values(device, n, 2))
+        check_eager(g, Reason.OUTPUT_SIZE_UNKNOWN, values(device, 1, 2))
+
+
+def test_size_1_is_another_in_a_smaller_bucket_too(device: torch.device) -> None:
+    g = record(lambda x: (x * 2).squeeze(), values(device, 7, 2), buckets={"x": rows(4, 8)})
+    g(values(device, 3, 2))
+    for n in (2, 6, 3):
+        check_replay(g, values(device, n, 2))
+    check_eager(g, Reason.OUTPUT_SIZE_UNKNOWN, values(device, 1, 2))
+
+
+def test_two_axes_may_each_be_1(device: torch.device) -> None:
+    g = graphed(
+        lambda x, y: (x.squeeze() * 2, y + 1),
+        admit_after=1,
+        buckets={"x": rows(4), "y": rows(6)},
+    )
+    g(values(device, 3, 2), values(device, 5, 2))
+    check_replay(g, values(device, 2, 2), values(device, 4, 2))
+    check_eager(g, Reason.OUTPUT_SIZE_UNKNOWN, values(device, 1, 2), values(device, 4, 2))
+
+
+def test_what_cannot_run_on_fakes_is_not_trusted_at_size_1(device: torch.device) -> None:
+    def step(x: Tensor) -> Tensor:
+        if type(x) is not Tensor:
+            raise RuntimeError("real tensors only")
+        return (x * 2).squeeze()
+
+    g = record(step, values(device, 3, 2), buckets={"x": rows(4)})
+    check_replay(g, values(device, 2, 2))
+    check_eager(g, Reason.OUTPUT_SIZE_UNKNOWN, values(device, 1, 2))
+
+
+def test_a_size_that_fake_runs_showed_to_be_bent_is_refused_at_once(device: torch.device) -> None:
+    def step(x: Tensor) -> Tensor:
+        return x[: x.shape[0] // 2 + 1] * 2
+
+    # At 6 and at 16, the two sizes that would run for real, the rule looks straight.
+    g = graphed(step, admit_after=1, buckets={"x": rows(16)})
+    for n in (6, 5, 7, 8):
+        check_eager(g, Reason.OUTPUT_SIZE_UNKNOWN, values(device, n, 2))

@@ -276,6 +276,7 @@ def test_a_python_value_that_differs_from_run_to_run_is_refused(device: torch.de
     assert g.last.reason is Reason.PYTHON_SIDE_EFFECT
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks are implicitly disabled")
 def test_a_sparse_result_runs_eagerly(device: torch.device) -> None:
     g = graphed(lambda i, v: torch.sparse_coo_tensor(i, v, (4,), check_invariants=False) * 2)
     for _ in range(3):

@@ -13,7 +13,7 @@ from ostinato.graphs.signature import Signature, differences
 def signature(*args: Any, buckets: Any = None, **kwargs: Any) -> Signature:
     fitting = Fitting(lambda x, scale=1.0, **more: None, buckets or {})
     leaves, structure = fitting.open(args, kwargs)
-    found = fitting.sign(leaves, structure, (True,), (args, kwargs)).signature
+    found = fitting.sign(leaves, structure, (True,)).signature
     assert found is not None
     return found
 

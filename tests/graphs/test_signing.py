@@ -97,6 +97,7 @@ SETTINGS = {
     "inference": lambda: torch.inference_mode(),
     "autocast": lambda: torch.autocast("cpu"),
     "autocast-dtype": lambda: torch.autocast("cpu", dtype=torch.float16),
+    "default-device": lambda: torch.device("meta"),
 }
 
 

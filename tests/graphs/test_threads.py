@@ -174,6 +174,7 @@ def test_weights_replaced_while_others_call_are_never_stale_afterwards(
     device: torch.device,
 ) -> None:
     module = nn.Linear(1, 1, bias=False, device=device).requires_grad_(False)
+    nn.init.ones_(module.weight)
     runner = graphed(module, admit_after=1)
     replaced = [1.0]
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ostinato.graphs import OstinatoWarning, Outcome, Reason, graphed
 from ostinato.graphs import watch as watch_module
-from ostinato.graphs.watch import PlacesInPython, Watch
+from ostinato.graphs.watch import Addresses, PlacesInPython, Watch
 
 
 class Scale(nn.Module):
@@ -471,3 +471,44 @@ def test_a_counter_does_not_make_every_call_walk_the_model_again(
             runner(torch.ones(1))
     assert runner.fn.calls == 50
     assert len(walks) <= 4
+
+
+# Where and how the tensors lie that a recording read.
+
+EXCHANGES: dict[str, Callable[[Tensor], Tensor]] = {
+    "transposed": lambda t: t.t(),
+    "another-shape": lambda t: t.view(2, 8),
+    "another-dtype": lambda t: t.view(torch.int32),
+    "a-step": lambda t: t[::2],
+    "another-place": lambda t: t.clone(),
+}
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("natively", [True, False])
+def test_data_exchanged_behind_the_object_is_noticed(
+    exchange: str, natively: bool, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if natively and not watch_module.IS_NATIVE:
+        pytest.skip("the compiled check was not built here")
+    monkeypatch.setattr(watch_module, "IS_NATIVE", natively)
+    tensors = [torch.randn(4, 4, device=device), torch.ones((), device=device)]
+    watched = Addresses(tensors)
+    assert watched.hold()
+    before = tensors[0].data
+    tensors[0].data = EXCHANGES[exchange](before)
+    assert not watched.hold()
+    tensors[0].data = before
+    assert watched.hold()
+
+
+def test_tensors_that_have_no_plain_memory_are_watched_too() -> None:
+    special = [
+        torch.zeros(2, 2).to_sparse(),
+        torch.ones(2, dtype=torch.complex64),
+        torch.zeros(2, device="meta"),
+    ]
+    watched = Addresses(special)
+    assert watched.hold()
+    special[1].data = special[1].data.conj()
+    assert not watched.hold()

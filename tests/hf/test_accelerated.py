@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -142,6 +144,41 @@ def test_lengths_that_cannot_be_are_refused(options: dict[str, Any], tiny: Make)
     with pytest.raises(UsageError, match="positive integer") as caught:
         accelerate(tiny(), **options)
     assert caught.value.code == "OST3002"
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ({"budget": "zz"}, "OST1001"),
+        ({"backend": "foo"}, "OST1011"),
+        ({"backend": "cuda"}, "OST1011"),
+        ({"prefill_buckets": 3}, "OST3002"),
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be_are_refused_at_once(
+    options: dict[str, Any], code: str, tiny: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UsageError) as caught:
+        accelerate(tiny(), **options)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize("how", [copy.deepcopy, lambda fast: pickle.loads(pickle.dumps(fast))])
+def test_a_copy_has_its_own_model_and_the_same_options(
+    how: Callable[[Any], Any], tiny: Make, prompt: Make
+) -> None:
+    with accelerate(tiny(), max_cache_len=32, eos_check_every=3, backend="eager") as fast:
+        wanted = fast.generate(**prompt(), max_new_tokens=9)
+        with how(fast) as other:
+            assert other.model is not fast.model
+            assert other.report().generates == 0
+            assert torch.equal(other.generate(**prompt(), max_new_tokens=9), wanted)
+            assert other.report().generates == 1
+            other.generate(**prompt(), max_new_tokens=25)
+            assert other.last.reason is Delegated.LONGER_THAN_CACHE
+            assert (other._look_every, other._options) == (3, fast._options)
 
 
 def test_all_but_the_first_token_are_replays_in_steady_state(

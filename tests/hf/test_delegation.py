@@ -156,6 +156,55 @@ def test_an_encoder_decoder_is_its_own(prompt: Make) -> None:
         assert fast.last.reason in (Delegated.ENCODER_DECODER, Delegated.OWN_GENERATE)
 
 
+def test_under_autocast_a_request_is_the_models_own(tiny: Make, prompt: Make) -> None:
+    model = tiny()
+    with accelerate(model) as fast:
+        with torch.autocast("cpu", torch.bfloat16):
+            ours = fast.generate(**prompt(2), max_new_tokens=9)
+            assert fast.last.reason is Delegated.AUTOCAST_ON
+            assert "bfloat16" in fast.last.detail
+            theirs = model.generate(**prompt(2), max_new_tokens=9)
+        assert ours.tolist() == theirs.tolist()
+        fast.generate(**prompt(2), max_new_tokens=9)
+        assert fast.last.outcome is not Answer.DELEGATED
+
+
+@pytest.mark.parametrize("length", [10**9, 10**30])
+def test_a_cache_that_memory_does_not_hold_is_the_models_own(
+    length: int, tiny: Make, prompt: Make
+) -> None:
+    model = tiny()
+    with accelerate(model, max_cache_len=length) as fast:
+        ours = fast.generate(**prompt(), max_new_tokens=9)
+        assert fast.last.reason is Delegated.CACHE_OVER_MEMORY
+        assert f"1 x {length} columns take " in fast.last.detail
+        assert fast.last.detail.endswith(" are free")
+    assert ours.tolist() == model.generate(**prompt(), max_new_tokens=9).tolist()
+
+
+def test_a_request_that_memory_does_not_hold_leaves_the_cache_for_others(
+    tiny: Make, prompt: Make
+) -> None:
+    model = tiny()
+    with accelerate(model) as fast:
+        first = int(fast.generate(**prompt(), max_new_tokens=9)[0, 9])
+        session = fast._sessions[1]
+        ours = fast.generate(**prompt(), max_new_tokens=10**9, eos_token_id=first)
+        assert fast.last.reason is Delegated.CACHE_OVER_MEMORY
+        assert ours.shape == (1, 10)
+        assert fast._sessions[1] is session
+
+
+def test_an_allocator_that_finds_no_room_after_all_is_the_models_own(
+    tiny: Make, prompt: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ostinato.hf.room.free_bytes", lambda _: 1 << 80)
+    with accelerate(tiny(), max_cache_len=10**15) as fast:
+        fast.generate(**prompt(), max_new_tokens=9)
+        assert fast.last.reason is Delegated.CACHE_OVER_MEMORY
+        assert "allocate memory" in fast.last.detail
+
+
 def test_a_state_space_model_is_its_own(prompt: Make) -> None:
     config = MambaConfig(vocab_size=97, hidden_size=16, num_hidden_layers=1, state_size=4)
     with accelerate(MambaForCausalLM(config).eval()) as fast:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel, ResNetConfig, ResNetForImageClassification
+from transformers import (
+    BertConfig,
+    BertModel,
+    ResNetConfig,
+    ResNetForImageClassification,
+    masking_utils,
+)
 
-from ostinato.graphs import Outcome, graphed
+from ostinato.graphs import Outcome, Reason, graphed
 
 
 def _bert(device: torch.device, attention: str = "sdpa") -> Any:
@@ -32,6 +39,16 @@ def _batch(device: torch.device, seed: int) -> tuple[torch.Tensor, torch.Tensor]
     return ids.to(device), mask.to(device)
 
 
+def _copies_from_the_host(attention: str, device: torch.device) -> bool:
+    """Whether the library's mask copies a number to the GPU, which no CUDA graph can hold.
+
+    Some releases of transformers do so for eager attention; later ones make it on the device.
+    """
+    if attention != "eager" or device.type == "cpu":
+        return False
+    return "torch.tensor(0.0, device=mask.device" in inspect.getsource(masking_utils.eager_mask)
+
+
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_a_padded_encoder_is_replayed_whatever_the_padding(
     attention: str, device: torch.device
@@ -50,6 +67,10 @@ def test_a_padded_encoder_is_replayed_whatever_the_padding(
                 ours.last_hidden_state[kept], plain.last_hidden_state[kept], rtol=1e-4, atol=1e-5
             )
         assert fast.last is not None
+        if _copies_from_the_host(attention, device):
+            assert fast.last.reason is Reason.HOST_COPY
+            assert "torch.tensor(0.0, device=mask.device" in fast.last.detail
+            return
         assert fast.last.outcome is Outcome.REPLAYED
         assert fast.report().recordings == 1
 

@@ -1,5 +1,7 @@
 """Lengths: a prompt climbs a ladder of four rungs per doubling, a cache doubles."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,8 +40,8 @@ def test_a_limited_cache_has_its_whole_aligned_length_at_once_and_never_more() -
     assert cache_length(301, limit=300) is None
 
 
-@pytest.mark.parametrize("sizes", [(), (1, 2), (8, 4), (4, 4), (2.5,), (True, 4)])
-def test_buckets_that_cannot_be_are_refused(sizes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("sizes", [(), (1, 2), (8, 4), (4, 4), (2.5,), (True, 4), 3, 2.5, "16"])
+def test_buckets_that_cannot_be_are_refused(sizes: Any) -> None:
     with pytest.raises(UsageError, match="ascending") as caught:
         check_buckets(sizes)
     assert caught.value.code == "OST3002"

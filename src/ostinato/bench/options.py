@@ -32,10 +32,10 @@ class Effort:
     drained_calls: int = 10
     joined_calls: int = 20
     case_s: float = 45.0
-    answers: int = 5
+    answers: int = 3
     learnt_from: int = 100
     requests: int = 200
-    traffic_s: float = 45.0
+    traffic_s: float = 30.0
 
 
 QUICK = Effort(

@@ -1,20 +1,22 @@
 """The folder where converted checkpoints are kept, and how one gets there whole or not at all.
 
 An entry is built in a temporary folder beside its final place and renamed when complete, with a
-manifest of its files and their sizes. A process that dies in between leaves only a temporary
-folder, which the next builder of the same entry removes: builders of one entry take turns by a file
-lock that the system gives back when its holder dies. An entry whose files no longer match its
-manifest (a crash before the disk had them) is built again.
+manifest of its files, their sizes and checksums. A process that dies in between leaves only a
+temporary folder, which the next builder of the same entry removes: builders of one entry take turns
+by a file lock that the system gives back when its holder dies. An entry whose files no longer match
+its manifest (a crash before the disk had them, a bit that flipped since) is built again.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import shutil
 import sys
 import tempfile
+import zlib
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MANIFEST = "ostinato.json"
+_PIECE_BYTES = 4 << 20
+_log = logging.getLogger(__name__)
 
 
 def cache_root() -> Path:
@@ -57,6 +61,9 @@ def cached(key: str, build: Callable[[Path], None], needed_bytes: int) -> Path:
         entry.parent.mkdir(parents=True, exist_ok=True)
         with _turn(entry) as is_alone:
             if not is_whole(entry):
+                if (entry / MANIFEST).exists():
+                    # With no logging set up this goes to stderr.
+                    _log.warning("%s is damaged: it is made again", entry)
                 _build(entry, build, needed_bytes, is_alone)
     except OSError as error:
         raise _unusable(f"{entry.parent}: {error.strerror or error}") from error
@@ -64,12 +71,23 @@ def cached(key: str, build: Callable[[Path], None], needed_bytes: int) -> Path:
 
 
 def is_whole(entry: Path) -> bool:
-    """Say whether every file of the entry's manifest is there with its size."""
+    """Say whether every file of the entry's manifest is there with its size and checksum."""
     try:
         files = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))["files"]
-        return all((entry / name).stat().st_size == size for name, size in files.items())
+        if any((entry / name).stat().st_size != said["bytes"] for name, said in files.items()):
+            return False
+        return all(_crc32(entry / name) == said["crc32"] for name, said in files.items())
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
+
+
+def _crc32(path: Path) -> int:
+    """Return a checksum that finds damage, at the speed of the disk; it is no proof of origin."""
+    checksum = 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            checksum = zlib.crc32(piece, checksum)
+    return checksum
 
 
 def _build(entry: Path, build: Callable[[Path], None], needed_bytes: int, is_alone: bool) -> None:
@@ -79,7 +97,10 @@ def _build(entry: Path, build: Callable[[Path], None], needed_bytes: int, is_alo
     partial = Path(tempfile.mkdtemp(prefix=f".{entry.name}.partial-", dir=entry.parent))
     try:
         build(partial)
-        files = {path.name: path.stat().st_size for path in partial.iterdir()}
+        files = {
+            path.name: {"bytes": path.stat().st_size, "crc32": _crc32(path)}
+            for path in partial.iterdir()
+        }
         manifest = json.dumps({"files": files}, indent=1)
         (partial / MANIFEST).write_text(manifest, encoding="utf-8")
         partial.chmod(0o755)  # mkdtemp makes it private; a cache may be shared

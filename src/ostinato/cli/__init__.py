@@ -1,22 +1,26 @@
 """The `ostinato` command: which sub-commands there are, and how every one of them fails.
 
 A sub-command's module is imported only when it is the one that runs, so `ostinato explain` answers
-without waiting for torch. An OstinatoError is printed once, without a traceback, and exits 2;
-Ctrl-C exits 130.
+without waiting for torch. An OstinatoError is printed once, without a traceback, and exits 2, and
+so does a disk that is full or a file that the system refuses; Ctrl-C exits 130.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from typing import NoReturn
 
 import typer
 from typer.main import get_command
 
-from ostinato.errors import OstinatoError
+from ostinato.errors import OstinatoError, ResourceError
 
+EXIT_UNREAD = 1
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 
@@ -92,13 +96,53 @@ def _options(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 2 an error that says what to do, 130 interrupted."""
+    """Run the command line and exit.
+
+    The status is 0 when it is done, 1 when the reader of its output has gone, 2 after an error that
+    says what to do, and 130 when it was interrupted.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        get_command(build(words)).main(args=words, prog_name="ostinato")
+        try:
+            get_command(build(words)).main(args=words, prog_name="ostinato")
+        finally:
+            _flush()  # what was printed before an error stays before it
     except OstinatoError as error:
-        sys.stdout.flush()  # what was printed before the error stays before it
-        print(error, file=sys.stderr)  # noqa: T201 - the one place where errors are printed
-        sys.exit(EXIT_ERROR)
+        _fail(error)
+    except OSError as error:
+        if error.errno is None:  # not the system's word, such as a library that does not load
+            raise
+        _drop_output()
+        if error.errno == errno.EPIPE:  # the reader has gone: nobody is left to tell
+            sys.exit(EXIT_UNREAD)
+        _fail(_refused(error))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _flush() -> None:
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _drop_output() -> None:
+    """Let what could not be written go: the interpreter would try again at exit, and fail."""
+    try:
+        _flush()
+    except OSError:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
+def _refused(error: OSError) -> ResourceError:
+    where = "the output" if error.filename is None else str(error.filename)
+    return ResourceError(
+        f"{where} cannot be read or written: {error.strerror}",
+        code="OST4003",
+        remedy="make room, or name a place that can be written",
+    )
+
+
+def _fail(error: OstinatoError) -> NoReturn:
+    print(error, file=sys.stderr)  # noqa: T201 - the one place where errors are printed
+    sys.exit(EXIT_ERROR)

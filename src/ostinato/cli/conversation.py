@@ -87,6 +87,30 @@ class Conversation:
             seconds = perf_counter() - began
         return Answer(tuple(ids[0, self.prompt_tokens :].tolist()), seconds)
 
+    def require_numbers(self) -> None:
+        """Ask for one token, and refuse a model whose scores for it are no numbers.
+
+        Raises:
+            UsageError: OST4013, some are NaN.
+            ResourceError: OST2025, memory ran out.
+        """
+        with telling_memory("answering"):
+            first = self.checkpoint.model.generate(
+                **self.inputs,
+                max_new_tokens=1,
+                do_sample=False,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
+        count = int(first.logits[0].isnan().sum())
+        if count:
+            raise UsageError(
+                f"{count} of the {first.logits[0].numel()} scores that {self.checkpoint.name} "
+                "gives for its first token are NaN, so it has no answer",
+                code="OST4013",
+                remedy="load it with --dtype float32; if that is no better, copy its weights again",
+            )
+
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids`, special tokens left out and every space as it is."""
         text: str = self.checkpoint.tokenizer.decode(
@@ -99,7 +123,10 @@ class Conversation:
         from ostinato.hf import first_divergence
 
         prompt = self.inputs["input_ids"].cpu()
-        whole = [torch.cat((prompt, torch.tensor([ids])), dim=1) for ids in (ours, theirs)]
+        whole = [
+            torch.cat((prompt, torch.tensor([ids], device=prompt.device)), dim=1)
+            for ids in (ours, theirs)
+        ]
         divergence = first_divergence(self.checkpoint.model, *whole)
         return None if divergence is None else str(divergence)
 

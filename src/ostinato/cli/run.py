@@ -117,7 +117,10 @@ def _open(
 
         _silence_advice()
         checkpoint = load(model, device=device.value, dtype=dtype.value, progress=tell)
-        return open_conversation(checkpoint, question, max_new_tokens)
+        conversation = open_conversation(checkpoint, question, max_new_tokens)
+        tell("asking for a first token", 1.0)
+        conversation.require_numbers()
+        return conversation
 
 
 def _silence_advice() -> None:

@@ -84,6 +84,9 @@ _SILENT_WRITES: dict[str, tuple[int, tuple[int, ...]]] = {
 
 def written_in(func: OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:
     """Return the tensors among the arguments that the call writes."""
+    if func.namespace == "c10d":
+        # Collectives write in place, and their schemas do not say so.
+        return [tensor for value in (*args, *kwargs.values()) for tensor in tensors_in(value)]
     written: list[Tensor] = []
     for position, name in _written_arguments(func):
         value = (

@@ -130,6 +130,8 @@ class StaticInputs:
         self.leaf_of = [i for i, leaf in enumerate(self.leaves) if isinstance(leaf, Tensor)]
         self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
         self._plain_statics = [self._static(i) for i in self._plain]
+        self._only_plain = not (self._padded or self._regions)
+        self._as_given = self._plain == list(range(len(self.leaves)))
 
     def _static(self, leaf: int) -> Tensor:
         tensor = self.leaves[leaf]
@@ -175,12 +177,16 @@ class StaticInputs:
 
         **Capture:** safe to run before a replay on the same stream; never waits for the device.
         """
-        given: list[Any] = [leaves[i] for i in self._plain]
+        given: Any = leaves if self._as_given else [leaves[i] for i in self._plain]
         statics = self._plain_statics
+        if self._only_plain:
+            if statics:
+                self._copy(statics, given)
+            return
         if self._padded:
             padding = [leaves[padded.leaf] for padded in self._padded]
             statics = [*statics, *map(_Padded.front, self._padded, padding)]
-            given += padding
+            given = [*given, *padding]
         if statics:
             self._copy(statics, given)
         for padded in self._padded:

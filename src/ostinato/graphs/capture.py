@@ -8,6 +8,7 @@ state, Python attributes) is put back, so that one call counts once.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,7 +19,9 @@ from torch import Tensor
 from ostinato.errors import CaptureError
 from ostinato.graphs.backends.base import Recording
 from ostinato.graphs.buffers import StaticInputs
+from ostinato.graphs.drawing import drawing_run
 from ostinato.graphs.effects import Effect, Effects
+from ostinato.graphs.foreign import ALIASES, Foreign
 from ostinato.graphs.graph import Graph
 from ostinato.graphs.inline import recording_here
 from ostinato.graphs.job import Bench, Job, Made, Refused
@@ -36,6 +39,12 @@ logger = logging.getLogger("ostinato")
 
 _TIMED_RUNS = 3
 
+# One recording at a time in the whole process: each saves and puts back state that all threads
+# share, the default generators above all. Waiting for ever could deadlock with a callable that
+# waits for another thread, so a call that waited this long runs eagerly.
+_RECORDING = threading.RLock()
+_LONGEST_WAIT_S = 5.0
+
 
 def make(job: Job) -> Made:
     """Answer the call eagerly and try to record it.
@@ -43,6 +52,18 @@ def make(job: Job) -> Made:
     Raises:
         Exception: Whatever the callable raises when it answers the call.
     """
+    if not _RECORDING.acquire(timeout=_LONGEST_WAIT_S):
+        made = Made()
+        made.take(Refused(Reason.BEING_RECORDED, "other recordings came first", is_final=False))
+        made.result = _serve(job)
+        return made
+    try:
+        return _make(job)
+    finally:
+        _RECORDING.release()
+
+
+def _make(job: Job) -> Made:
     made = Made()
     started = time.perf_counter()
     try:
@@ -59,6 +80,7 @@ def make(job: Job) -> Made:
     effects = Effects(job.watch.found)
     try:
         _refuse_gradients(made.result)
+        _refuse_aliases(job, bench, observation)
         made.graph = _record(bench, observation, made.result, effects)
     except Refused as refused:
         made.take(refused)
@@ -106,11 +128,17 @@ def _lay_out(job: Job, started: float) -> Bench:
 def _observe(bench: Bench) -> Observation:
     """Run the step once under observation; refuse what a recording could not hold."""
     job = bench.job
+    _refuse_effects(job, Effects.foreseen(job.watch.found))
     effects = Effects(job.watch.found)
     random = RandomState(job.device)
     try:
         with recording_here(), _no_autocast_cache():
-            observation = observe(bench.step, bench.inputs.tensors, device=job.device)
+            observation = _observed(bench)
+            if _has_seeded(observation):
+                # It may have been another thread; a step that seeds does it again.
+                observation.restore()
+                bench.saved_inputs.restore()
+                observation = _observed(bench)
     except Exception as error:
         # The caller's own call is still to come; it raises this in the caller's own words, or not.
         raise Refused(
@@ -132,6 +160,24 @@ def _observe(bench: Bench) -> Observation:
     return observation
 
 
+def _observed(bench: Bench) -> Observation:
+    return observe(
+        bench.step,
+        bench.inputs.tensors,
+        device=bench.job.device,
+        generators=_private_generators(bench.job),
+    )
+
+
+def _has_seeded(observation: Observation) -> bool:
+    return any(refusal.reason is Reason.PYTHON_SIDE_EFFECT for refusal in observation.refusals)
+
+
+def _private_generators(job: Job) -> list[torch.Generator]:
+    given = [leaf for leaf in job.leaves if isinstance(leaf, torch.Generator)]
+    return [*job.watch.found.generators, *given]
+
+
 def _refuse_effects(job: Job, found: list[Effect], where: str | None = None) -> None:
     if found:
         detail = "; ".join(dict.fromkeys(effect.text for effect in found[:3]))
@@ -148,7 +194,9 @@ def _refuse_refusals(observation: Observation) -> None:
     if observation.refusals:
         first = observation.refusals[0]
         where = f" at {first.where}" if first.where else ""
-        raise Refused(first.reason, f"{first.op}{where}: {first.detail}")
+        # Another thread may have seeded a default generator meanwhile.
+        is_final = first.reason is not Reason.PYTHON_SIDE_EFFECT
+        raise Refused(first.reason, f"{first.op}{where}: {first.detail}", is_final=is_final)
 
 
 def _serve(job: Job, bench: Bench | None = None) -> object:
@@ -156,7 +204,8 @@ def _serve(job: Job, bench: Bench | None = None) -> object:
     started = time.perf_counter()
     if job.serve:
         args, kwargs = job.call
-        result = job.fn(*args, **kwargs)
+        with drawing_run():
+            result = job.fn(*args, **kwargs)
     elif bench is None:
         return None
     else:
@@ -193,12 +242,19 @@ def _refuse_gradients(result: object) -> None:
         )
 
 
+def _refuse_aliases(job: Job, bench: Bench, observation: Observation) -> None:
+    written = frozenset(bench.inputs.leaf_of[index] for index in observation.written_inputs)
+    foreign = Foreign(observation.externals, observation.written_externals, written)
+    if foreign.meets(job.leaves):
+        raise Refused(Reason.UNSUPPORTED_INPUT, ALIASES, is_final=False)
+
+
 def _record(bench: Bench, observation: Observation, result: object, effects: Effects) -> Graph:
     job = bench.job
     recording: Recording | None = None
     try:
         with recording_here(), _no_autocast_cache(), _without_gradients(job):
-            extents = fake_extents(bench)
+            extents, unlike_at_one = fake_extents(bench)
             recording = job.backend.record(
                 bench.step,
                 inputs=bench.inputs.tensors,
@@ -207,8 +263,7 @@ def _record(bench: Bench, observation: Observation, result: object, effects: Eff
                 observation=observation,
                 restore=bench.restore,
             )
-            if extents is None:
-                extents = run_extents(job, recording.result, result)
+            extents = run_extents(job, extents, recording.result, result)
             hand_out = hand_out_of(bench, recording, observation, extents)
             written = check(bench, recording, hand_out, observation, result)
             eager_us, replay_us = _times(bench, recording)
@@ -240,7 +295,9 @@ def _record(bench: Bench, observation: Observation, result: object, effects: Eff
         build_seconds=time.perf_counter() - bench.started,
         eager_us=eager_us,
         replay_us=replay_us,
-        is_padding_checked=padded or not job.fits,
+        # State that it writes is compared by the first padded replay alone.
+        is_padding_checked=not job.fits or (padded and not observation.written_externals),
+        unlike_at_one=unlike_at_one,
     )
 
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ostinato.graphs.reach import ABSENT, PLAIN, Place, Reach
+from ostinato.graphs.places import ABSENT, PLAIN, Place
+from ostinato.graphs.reach import Reach
 from ostinato.graphs.reading import ANY_NAME, ENTRIES, line_storing
 
 
@@ -68,6 +69,18 @@ class Effects:
         self._random = random.getstate()
         self._numpy = np.random.get_state()
         self._randoms = [(held, _state_of(held)) for held in found.randoms]
+
+    @staticmethod
+    def foreseen(found: Reach) -> list[Effect]:
+        """Return what no run may be made for, because nothing could put it back."""
+        return [
+            Effect(
+                name,
+                f"it may take an item from the {type(held).__name__} {name}, "
+                "and nothing puts that back",
+            )
+            for name, held in found.iterators
+        ]
 
     def _may_assign(self, name: Any) -> bool:
         return self._any_name or name in self._reach.stores

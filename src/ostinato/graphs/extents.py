@@ -24,7 +24,7 @@ from ostinato.graphs.fake_run import run_on_fakes
 from ostinato.graphs.python_state import remember
 from ostinato.graphs.tree import Structure, flatten
 
-_TRIALS_PER_AXIS = 3
+_TRIALS_PER_AXIS = 9
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.Size, torch.dtype, torch.device)
 
 Sizes = tuple[int, ...]
@@ -44,6 +44,11 @@ class Axis:
     leaves: tuple[tuple[int, int], ...]
     size: int
     buckets: tuple[int, ...] = ()
+
+    @property
+    def serves_one(self) -> bool:
+        """Whether a call of size 1 would share the bucket of this call."""
+        return not self.buckets or self.size <= self.buckets[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +133,48 @@ def output_extents(
         Undetermined: `fn` needs real data or other sizes than it was tried at, returns a plain
             value that follows a size, or a dimension that is not a fixed number plus multiples.
     """
+    return _explain(_several_sizes(_attempts(fn, args, kwargs, axes), axes))
+
+
+def extents_and_one(
+    fn: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    axes: Sequence[Axis],
+) -> tuple[Extents, str]:
+    """Do the same, and say how calls of size 1 differ from the rule; "" if they do not.
+
+    A size of 1 is a kind of its own: `squeeze()` takes the dimension away, and ops broadcast it.
+    """
+    attempt = _attempts(fn, args, kwargs, axes)
+    seen = _several_sizes(attempt, axes)
+    extents = _explain(seen)
+    for sizes in _sizes_with_one(axes):
+        try:
+            seen.append(attempt(sizes))
+            if _explain(seen) != extents:
+                return extents, f"its result at size 1 is of another shape than at {seen[0].at}"
+        except Undetermined as undetermined:
+            return extents, undetermined.reason
+    return extents, ""
+
+
+def _sizes_with_one(axes: Sequence[Axis]) -> list[Sizes]:
+    """The calls to try: each axis at 1 alone, then all of them. Only a first bucket serves a 1."""
+    real = tuple(axis.size for axis in axes)
+    may_be_one = [k for k, axis in enumerate(axes) if axis.serves_one and axis.size > 1]
+    alone = [(*real[:k], 1, *real[k + 1 :]) for k in may_be_one]
+    together = tuple(1 if k in may_be_one else size for k, size in enumerate(real))
+    return [*alone, together] if len(alone) > 1 else alone
+
+
+def _attempts(
+    fn: Callable[..., object],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+    axes: Sequence[Axis],
+) -> Callable[[Sizes], _Seen]:
+    """Return a function that runs `fn` on fake tensors at given sizes."""
     leaves, structure = flatten((tuple(args), dict(kwargs)))
     put_back = remember(fn, args, kwargs)
 
@@ -143,6 +190,10 @@ def output_extents(
         finally:
             put_back()
 
+    return attempt
+
+
+def _several_sizes(attempt: Callable[[Sizes], _Seen], axes: Sequence[Axis]) -> list[_Seen]:
     real = tuple(axis.size for axis in axes)
     seen = [attempt(real)]
     for number, axis in enumerate(axes):
@@ -151,7 +202,7 @@ def output_extents(
         # All at once: a product of two sizes looks like a multiple of each.
         everywhere = (next(_sizes_to_try(axis), axis.size) for axis in axes)
         seen.append(attempt(tuple(everywhere)))
-    return _explain(seen)
+    return seen
 
 
 def observed_extents(
@@ -209,12 +260,26 @@ def _sizes_to_try(axis: Axis) -> Iterator[int]:
     """Other sizes of an axis: its bucket first, then neighbours and the ends of what is allowed.
 
     Not 1 if there is a choice: ops broadcast it. A neighbour shows what rounds (`size // 2`), a far
-    size what rounds coarsely.
+    size what rounds coarsely, and the smallest what is cut off (`x[:6]`): one rule serves every
+    bucket, so it must hold from the smallest size to the largest.
     """
     size, buckets = axis.size, axis.buckets
     largest = buckets[-1] if buckets else 2 * size + 37
     own = next((bucket for bucket in buckets if bucket >= size), size)
-    wanted = [own, size + 1, largest, size - 1, largest - 1, size + 2, *buckets]
+    middle = (size + own) // 2
+    wanted = [
+        own,
+        size + 1,
+        largest,
+        size - 1,
+        2,
+        3,
+        own - 1,
+        largest - 1,
+        middle,
+        *buckets,
+        size + 2,
+    ]
     allowed = [other for other in dict.fromkeys(wanted) if other != size and 0 < other <= largest]
     yield from [other for other in allowed if other > 1] or allowed
 
@@ -222,7 +287,7 @@ def _sizes_to_try(axis: Axis) -> Iterator[int]:
 def _attempts_on_one_axis(
     attempt: Callable[[Sizes], _Seen], real: Sizes, number: int, candidates: list[int]
 ) -> list[_Seen]:
-    """Run at up to three other sizes of one axis; some may be sizes that the function refuses."""
+    """Run at up to nine other sizes of one axis; some may be sizes that the function refuses."""
     seen: list[_Seen] = []
     refused: list[Undetermined] = []
     for size in candidates:

@@ -7,7 +7,7 @@ Three traps are closed here. Under `FakeTensorMode` an arithmetic op whose tenso
 really runs (`num_batches_tracked.add_(1)` counts), so every real tensor is made fake first. The
 autocast cache would keep fake copies of real weights for later calls, so it is off. And `forward`
 may leave fake tensors in attributes: `extents.py` puts the reachable Python state back. Compiled
-functions run as what they were compiled from, since dynamo stands back under a dispatch mode.
+functions run as what they were compiled from.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ostinato.graphs.observe_compiled import compiled_code_runs_eagerly
 from ostinato.graphs.tree import Structure
 
 Resized = Mapping[int, Mapping[int, int]]
@@ -43,7 +44,7 @@ def run_on_fakes(
         resized: Which leaves get other sizes.
     """
     fakes = FakeTensorMode(allow_non_fake_inputs=True)
-    with warnings.catch_warnings(), _no_autocast_cache():
+    with warnings.catch_warnings(), _no_autocast_cache(), compiled_code_runs_eagerly():
         # What there is to warn about, the user sees in the eager run.
         warnings.simplefilter("ignore")
         with fakes:

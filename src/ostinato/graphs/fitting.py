@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +25,9 @@ from ostinato.graphs.signing import (
 )
 from ostinato.graphs.tree import SURE_LEAVES, Structure
 
+if TYPE_CHECKING:
+    from ostinato.graphs.watch import Watch
+
 _KNOWN_STRUCTURES = 1024
 _MEMOS_EACH = 8
 """Situations recognised at a glance, per structure: looking through them must stay cheap."""
@@ -44,29 +47,41 @@ Call = tuple[tuple[object, ...], Mapping[str, object]]
 
 
 class Situation(NamedTuple):
-    """One call, ready to be looked up.
+    """What a call looks like, apart from its tensors' values: one object for all calls alike.
 
     Attributes:
-        structure: How the call is nested.
-        leaves: The call's leaves.
         signature: Its key; None when the call cannot have a recording.
         fits: The bucketed leaves.
         axes: Bucketed dimensions that vary together, with their real sizes.
         unfit: Why there is no signature.
         sizes: Real size of each axis.
         padded_rows: Rows of padding, of the bucketed leaves that were padded most.
-        call: The caller's own arguments.
+        real_rows: Rows of the caller's, in the first bucketed leaf.
     """
 
-    structure: Structure
-    leaves: list[object]
     signature: Signature | None
     fits: tuple[Fit, ...] = ()
     axes: tuple[Axis, ...] = ()
     unfit: tuple[Reason, str] | None = None
     sizes: tuple[int, ...] = ()
     padded_rows: int = 0
-    call: Call = ((), {})
+    real_rows: int = 0
+
+
+class Occasion(NamedTuple):
+    """One call that a replay did not answer at once, for the ways beside the path.
+
+    Attributes:
+        situation: What it looks like.
+        leaves: Its leaves.
+        call: The caller's own arguments.
+        watch: The watch over what it reaches.
+    """
+
+    situation: Situation
+    leaves: list[object]
+    call: Call
+    watch: Watch
 
 
 class Fitting:
@@ -82,14 +97,13 @@ class Fitting:
         self.open = Opening(names, sees_order=sees_keyword_order(fn)).open
         self._buckets = dict(buckets)
         self._bucketed: dict[Structure, tuple[tuple[int, str, Buckets], ...]] = {}
-        self._memos: dict[Structure, tuple[Memo, ...]] = {}
+        self._memos: dict[Structure, tuple[Memo[Situation], ...]] = {}
 
     def sign(
         self,
         leaves: list[object],
         structure: Structure,
         training: tuple[bool, ...],
-        call: Call = ((), {}),
     ) -> Situation:
         """Sign a call.
 
@@ -97,7 +111,6 @@ class Fitting:
             leaves: As `open` took it apart.
             structure: Likewise.
             training: Flags of the modules that it reaches.
-            call: The arguments themselves, for an eager run.
 
         Raises:
             UsageError: OST1005, a bucketed tensor lacks the declared dimension.
@@ -105,14 +118,10 @@ class Fitting:
         memos = self._memos.get(structure, ())
         for memo in memos:
             if memo.holds(leaves, training):
-                signature, fits, axes, sizes, padded = memo.outcome
-                return Situation(
-                    structure, leaves, signature, fits, axes, None, sizes, padded, call
-                )
-        situation = self._describe(leaves, structure, training)._replace(call=call)
+                return memo.outcome
+        situation = self._describe(leaves, structure, training)
         if situation.signature is not None and not situation.signature.overlaps:
-            outcome = (situation.signature, *situation[3:5], *situation[6:8])
-            made = try_memo(leaves, training, outcome)
+            made = try_memo(leaves, training, situation)
             if made is not None and (memos or len(self._memos) < _KNOWN_STRUCTURES):
                 # A new tuple: another thread may be walking through the old one.
                 self._memos[structure] = (made, *memos[: _MEMOS_EACH - 1])
@@ -125,17 +134,17 @@ class Fitting:
         specs = [leaf_spec(leaf, grad=mode.grad) for leaf in leaves]
         unfit = _unfit_leaf(specs, structure)
         if unfit is not None:
-            return Situation(structure, leaves, None, unfit=unfit)
+            return Situation(None, unfit=unfit)
         shared = overlaps(leaves) if len(leaves) > 1 else ()
         if shared:
             if not _share_storages(leaves, shared):
-                return Situation(structure, leaves, None, unfit=_SHARED_UNSEEN)
+                return Situation(None, unfit=_SHARED_UNSEEN)
             _mark_same_objects(specs, leaves, shared)
         fits, axes, together = self._fit(leaves, structure) if self._buckets else _NO_FIT
         if isinstance(axes, Reason):
-            return Situation(structure, leaves, None, unfit=(axes, str(together)))
+            return Situation(None, unfit=(axes, str(together)))
         if shared and any(fit.leaf in group[::2] for fit in fits for group in shared):
-            return Situation(structure, leaves, None, unfit=_SHARED_AND_BUCKETED)
+            return Situation(None, unfit=_SHARED_AND_BUCKETED)
         for fit in fits:
             spec = specs[fit.leaf]
             assert isinstance(spec, TensorSpec)
@@ -144,7 +153,8 @@ class Fitting:
         signature = Signature(structure, tuple(specs), shared, together, mode, training)  # type: ignore[arg-type]
         sizes = tuple(axis.size for axis in axes)
         padded = max((fit.bucket - fit.real for fit in fits), default=0)
-        return Situation(structure, leaves, signature, fits, axes, None, sizes, padded)
+        real = fits[0].real if fits else 0
+        return Situation(signature, fits, axes, None, sizes, padded, real)
 
     def _fit(
         self, leaves: list[object], structure: Structure
@@ -217,7 +227,7 @@ def _mark_same_objects(
                 specs[index] = spec._replace(same_as=earlier)
 
 
-def objects_in(leaves: list[object]) -> tuple[object, ...]:
+def objects_in(leaves: Sequence[object]) -> tuple[object, ...]:
     """Return the leaves that a signature holds by identity: their insides have to be watched."""
     for leaf in leaves:
         if type(leaf) not in SURE_LEAVES:

@@ -16,6 +16,7 @@ import torch
 from ostinato.graphs.backends.base import Recording
 from ostinato.graphs.buffers import StaticInputs
 from ostinato.graphs.decision import Decision, Outcome
+from ostinato.graphs.foreign import Foreign
 from ostinato.graphs.outputs import HandOut
 from ostinato.graphs.signature import Signature
 from ostinato.graphs.watch import Addresses
@@ -42,10 +43,13 @@ class Graph:
         bytes: Device memory it keeps: its own and the static inputs'.
         build_seconds: Wall time of making it.
         eager_us, replay_us: Median time of one run each way, when it was made.
+        unlike_at_one: Why it may not serve a bucketed size of 1; "" if it may.
         generation: Runs so far; a lease on an earlier run is stale.
         hits: Calls it has answered.
         is_padding_checked: Whether a padded run has been compared with an eager one.
         decision: What a replay of it is recorded as.
+        foreign: What a call's tensors may not share memory with; None where nothing is written.
+        needs_no_grad: Whether gradients are on where it is called: then a run turns them off.
     """
 
     graph_id: str
@@ -63,15 +67,29 @@ class Graph:
     eager_us: float
     replay_us: float
     is_padding_checked: bool
+    unlike_at_one: str = ""
     generation: int = 0
     hits: int = 0
     is_released: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
     decision: Decision = field(init=False)
+    foreign: Foreign | None = field(init=False)
+    needs_no_grad: bool = field(init=False)
 
     def __post_init__(self) -> None:
         # One object for all its replays: nothing is built on the path of a call.
         self.decision = Decision(Outcome.REPLAYED, None, self.graph_id)
+        self.needs_no_grad = self.signature.mode.grad
+        writes = self.written_inputs or self.written_externals
+        self.foreign = (
+            Foreign(
+                self.addresses.tensors,
+                self.written_externals,
+                frozenset(self.inputs.leaf_of[index] for index in self.written_inputs),
+            )
+            if writes
+            else None
+        )
 
     @property
     def saved_us(self) -> float:
@@ -86,7 +104,7 @@ class Graph:
             sizes: Real size of each bucketed axis.
             leased: Hand out leases instead of copies.
         """
-        if self.signature.mode.grad:
+        if self.needs_no_grad:
             # As `torch.no_grad()`, without the three microseconds of a context.
             torch._C._set_grad_enabled(False)
             try:
@@ -96,10 +114,10 @@ class Graph:
         return self._run(leaves, sizes, leased=leased)
 
     def _run(self, leaves: Sequence[object], sizes: Sequence[int], *, leased: bool) -> object:
+        self.generation += 1  # first: a lease that is read meanwhile must find out
         self.recording.enter()
         self.inputs.fill(leaves)
         self.recording.replay()
-        self.generation += 1
         # Copies first: where there is no memory for them, the caller's tensors are untouched yet.
         if leased:
             result = self.hand_out.lease(leaves, sizes, self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -29,8 +29,11 @@ def recording_here() -> Iterator[None]:
 def runs_inline() -> bool:
     """Whether a call belongs to an outer recording: ours, the compiler's or a user's graph."""
     # Asked first: a tracer answers it by itself and looks no further.
-    return torch.compiler.is_compiling() or _depth.value > 0 or _is_capturing()
+    return torch.compiler.is_compiling() or _depth.value > 0 or (_uses_gpu() and _is_capturing())
 
 
-def _is_capturing() -> bool:
-    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+_uses_gpu: Callable[[], bool] = torch.cuda.is_initialized
+# Torch's own Python function round it is one more call.
+_is_capturing: Callable[[], bool] = getattr(
+    torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing
+)

@@ -11,15 +11,39 @@ import torch
 
 from ostinato.graphs.backends.base import Backend
 from ostinato.graphs.buffers import Fit, StaticInputs
-from ostinato.graphs.extents import Axis
+from ostinato.graphs.extents import Axis, Extents
 from ostinato.graphs.fitting import Call
 from ostinato.graphs.graph import Graph
 from ostinato.graphs.reasons import Reason
-from ostinato.graphs.signature import Signature
+from ostinato.graphs.signature import Signature, TensorSpec
 from ostinato.graphs.signing import close_call
 from ostinato.graphs.state import RandomState, TensorState
 from ostinato.graphs.tree import LEAF, flatten
 from ostinato.graphs.watch import Watch
+
+Kind = tuple[object, ...]
+_MOST_RULES = 256
+
+
+class Rules:
+    """How the outputs of one callable follow the bucketed sizes, by kind of call.
+
+    Finding out takes several runs on fake tensors, longer than all the rest of a recording; one
+    answer holds for every bucket.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[Kind, tuple[Extents, str]] = {}
+
+    def find(self, kind: Kind) -> tuple[Extents, str] | None:
+        """Return the rule, and what is against calls of size 1, if they are known."""
+        return self._found.get(kind)
+
+    def keep(self, kind: Kind, found: tuple[Extents, str]) -> None:
+        """Remember a rule."""
+        if len(self._found) >= _MOST_RULES:
+            self._found = {}
+        self._found[kind] = found
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +61,8 @@ class Job:
         warmups: Runs still wanted before the recorded one.
         ran_before: Whether this signature has run eagerly before.
         measure: Whether replay and eager are to be timed carefully.
+        epoch: How often all recordings had to go before.
+        rules: What is known of how outputs follow the bucketed sizes.
     """
 
     fn: Callable[..., Any]
@@ -53,6 +79,8 @@ class Job:
     warmups: int
     ran_before: bool
     measure: bool
+    epoch: int
+    rules: Rules
 
     @property
     def cuts(self) -> list[tuple[int, str, int]] | None:
@@ -62,9 +90,31 @@ class Job:
             return None
         return [(axis, path, dim) for axis, cut in declared for path, dim in cut.items()]
 
+    @property
+    def declared_axes(self) -> frozenset[int]:
+        """Axes for which something was declared, be it that nothing follows them."""
+        return frozenset(self._axis_of(fit) for fit in self.fits if fit.cut is not None)
+
     def _axis_of(self, fit: Fit) -> int:
         where = (fit.leaf, fit.dim)
         return next(i for i, axis in enumerate(self.axes) if where in axis.leaves)
+
+    @property
+    def kind(self) -> Kind:
+        """What all calls share whose outputs follow their sizes by one rule: all but the sizes.
+
+        A size of 1 is a kind of its own, and so are calls that share their bucket with one.
+        """
+        specs: list[object] = list(self.signature.leaves)
+        for fit in self.fits:
+            spec = specs[fit.leaf]
+            assert isinstance(spec, TensorSpec)
+            shape = tuple(None if dim == fit.dim else n for dim, n in enumerate(spec.shape))
+            specs[fit.leaf] = (shape, *spec[1:])
+        ones = tuple((axis.size == 1, axis.serves_one) for axis in self.axes)
+        signed = self.signature
+        return (self.epoch, signed.structure, tuple(specs), signed.together, signed.mode,
+                signed.training, ones)  # fmt: skip
 
     @property
     def sizes(self) -> tuple[int, ...]:

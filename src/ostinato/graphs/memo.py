@@ -8,13 +8,13 @@ A memo can only say "exactly as then"; any doubt sends the call to `fitting.py`,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from ostinato.graphs.signature import ValueSpec
-from ostinato.graphs.signing import leaf_spec, span_bytes
+from ostinato.graphs.signing import default_device, leaf_spec, span_bytes
 
 try:
     from torch._C._dynamo.guards import GlobalStateGuard, TensorGuards
@@ -26,9 +26,13 @@ except ImportError:  # pragma: no cover - private to torch.compile, so it may go
 _IS_KNOWN = TensorGuards is not None and torch.__version__.startswith(("2.11.", "2.12.", "2.13."))
 
 _matmul_precision = torch._C._get_float32_matmul_precision
+_inference = torch.is_inference_mode_enabled
+_modes = torch._C._len_torch_function_stack
+
+Outcome = TypeVar("Outcome")
 
 
-class Memo:
+class Memo(Generic[Outcome]):
     """What one call looked like: its tensors, its values, and the settings round it.
 
     Args:
@@ -38,15 +42,19 @@ class Memo:
     """
 
     __slots__ = (
-        "_at", "_inference", "_only_tensors", "_precision", "_settings", "_spans", "_tensors",
-        "_training", "_values", "outcome",
+        "_at", "_device", "_inference", "_is_one", "_modes", "_only_tensors", "_precision",
+        "_same_settings", "_same_tensors", "_spans", "_training", "_values", "outcome",
     )  # fmt: skip
 
-    def __init__(self, leaves: Sequence[object], training: tuple[bool, ...], outcome: Any) -> None:
+    def __init__(
+        self, leaves: Sequence[object], training: tuple[bool, ...], outcome: Outcome
+    ) -> None:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         self._at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         self._only_tensors = len(tensors) == len(leaves)
-        self._tensors = _guards(tensors) if tensors else None
+        self._is_one = len(tensors) <= 1
+        # Bound methods keep their guards alive.
+        self._same_tensors = _guards(tensors).check if tensors else _nothing_to_compare
         self._spans = [span_bytes(tensor) for tensor in tensors]
         self._values = [
             (i, _kept(leaf), leaf_spec(leaf, grad=False))
@@ -54,25 +62,29 @@ class Memo:
             if not isinstance(leaf, Tensor)
         ]
         self._training = training
-        self._settings = GlobalStateGuard()
-        self._inference = torch.is_inference_mode_enabled()
+        self._same_settings = GlobalStateGuard().check
+        self._inference = _inference()
         self._precision = _matmul_precision()
+        self._modes = _modes()  # a default device is one of them
+        self._device = default_device()
         self.outcome = outcome
 
     def holds(self, leaves: Sequence[object], training: tuple[bool, ...]) -> bool:
         """Whether this call is exactly as that one was."""
         tensors = leaves if self._only_tensors else [leaves[i] for i in self._at]
-        if self._tensors is not None and not self._tensors.check(*tensors):
+        if not self._same_tensors(*tensors):
             return False
         for i, value, spec in self._values:
             if leaves[i] is not value and leaf_spec(leaves[i], grad=False) != spec:
                 return False
         return (
             training == self._training
-            and self._settings.check()
-            and torch.is_inference_mode_enabled() is self._inference
+            and self._same_settings()
+            and _inference() is self._inference
             and _matmul_precision() == self._precision
-            and not (len(tensors) > 1 and self._share_memory(tensors))
+            and _modes() == self._modes
+            and (not self._modes or default_device() == self._device)
+            and (self._is_one or not self._share_memory(tensors))
         )
 
     def _share_memory(self, tensors: Sequence[Any]) -> bool:
@@ -87,6 +99,10 @@ class Memo:
                 return True
             end = start + span
         return False
+
+
+def _nothing_to_compare() -> bool:
+    return True
 
 
 def _guards(tensors: Sequence[Tensor]) -> Any:
@@ -106,7 +122,9 @@ def _kept(leaf: object) -> object:
     return leaf if isinstance(leaf_spec(leaf, grad=False), ValueSpec) else _NOTHING
 
 
-def try_memo(leaves: Sequence[object], training: tuple[bool, ...], outcome: Any) -> Memo | None:
+def try_memo(
+    leaves: Sequence[object], training: tuple[bool, ...], outcome: Outcome
+) -> Memo[Outcome] | None:
     """Return a memo of a call, or None where torch lacks what it needs or cannot guard the call."""
     if not _IS_KNOWN:
         return None

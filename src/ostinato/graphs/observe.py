@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ostinato.graphs.observe_calls import CallWatcher
+from ostinato.graphs.observe_calls import SEEDED, CallWatcher
 from ostinato.graphs.observe_capturing import as_if_capturing
 from ostinato.graphs.observe_compiled import compiled_code_runs_eagerly
 from ostinato.graphs.observe_draws import generator_states
 from ostinato.graphs.observe_host import HostWatcher, hidden_calls_are_seen
 from ostinato.graphs.observe_journal import Journal
 from ostinato.graphs.observe_notes import Escape, Refusal
+from ostinato.graphs.reasons import Reason
+from ostinato.graphs.seeds import SeedWatch, default_generators
 from ostinato.graphs.tree import flatten
 
 __all__ = ["Escape", "Observation", "Refusal", "observe"]
@@ -40,6 +42,7 @@ class Observation:
         generators: Private generators that the run drew from.
         draws: Whether any random number was drawn.
         devices: Of every tensor that a compute call touched; numbers in 0-dim CPU tensors excluded.
+        has_collective: Whether processes talked to each other, as in an all-reduce.
         escapes: Tensors made by the run that outlive it without being part of the result.
     """
 
@@ -52,6 +55,7 @@ class Observation:
     generators: list[torch.Generator]
     draws: bool
     devices: frozenset[torch.device]
+    has_collective: bool
     escapes: list[Escape]
     _journal: Journal = field(repr=False)
 
@@ -61,13 +65,18 @@ class Observation:
 
 
 def observe(
-    step: Callable[[], object], inputs: Sequence[Tensor], *, device: torch.device
+    step: Callable[[], object],
+    inputs: Sequence[Tensor],
+    *,
+    device: torch.device,
+    generators: Sequence[torch.Generator] = (),
 ) -> Observation:
     """Run `step` once, eagerly, and return its result with what was seen.
 
     Args:
         inputs: The tensors that `step` is given; everything else that it reads is external.
         device: Where the step is meant to run; decides what counts as a read by the host.
+        generators: Private generators that the step may seed.
 
     Raises:
         Exception: Whatever `step` raises; what it wrote until then is put back.
@@ -75,7 +84,9 @@ def observe(
     Capture:
         Unsafe: the run is an eager run. Compiled code inside it runs eagerly meanwhile.
     """
-    calls = CallWatcher(inputs, device)
+    seeds = SeedWatch([*default_generators(device), *generators])
+    calls = CallWatcher(inputs, device, seeds)
+    seeds.begin()
     before = generator_states(device)
     try:
         with ExitStack() as watching:
@@ -85,10 +96,16 @@ def observe(
             watching.enter_context(HostWatcher(calls.notes, device))
             watching.enter_context(calls)
             result = step()
+        drew = calls.may_draw and generator_states(device) != before
+        if seeds.has_seen_one and not any(each.detail == SEEDED for each in calls.notes.refusals):
+            calls.notes.refusals.append(
+                Refusal(Reason.PYTHON_SIDE_EFFECT, "torch.manual_seed", None, SEEDED)
+            )
     except BaseException:
         calls.journal.undo()  # half a run must not stay behind, nor an interrupted one
         raise
-    drew = calls.may_draw and generator_states(device) != before
+    finally:
+        seeds.end()
     return Observation(
         result=result,
         refusals=calls.notes.refusals,
@@ -99,6 +116,7 @@ def observe(
         generators=calls.generators,
         draws=drew or bool(calls.generators),
         devices=frozenset(calls.devices),
+        has_collective=calls.has_collective,
         escapes=calls.escapes(flatten(result)[0]),
         _journal=calls.journal,
     )

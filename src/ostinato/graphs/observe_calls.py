@@ -28,7 +28,11 @@ from ostinato.graphs.observe_journal import Journal
 from ostinato.graphs.observe_notes import Escape, Notes
 from ostinato.graphs.observe_rules import is_metadata, opaque, verdict
 from ostinato.graphs.reasons import Reason
+from ostinato.graphs.seeds import SeedWatch
 from ostinato.graphs.source_lines import running_line
+
+_COLLECTIVES = frozenset({"c10d", "_c10d_functional", "_dtensor"})
+SEEDED = "the step seeds a random generator, and a replay would draw on instead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +48,19 @@ class _Birth:
 class CallWatcher(AtenMode):
     """Lets every call through and keeps the books of one run."""
 
-    def __init__(self, inputs: Sequence[Tensor], device: torch.device) -> None:
+    def __init__(self, inputs: Sequence[Tensor], device: torch.device, seeds: SeedWatch) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.notes = Notes()
         self.journal = Journal()
         self.ops = 0
         self.may_draw = False
+        self.has_collective = False
         self.externals: list[Tensor] = []
         self.written_inputs: set[int] = set()
         self.generators: list[torch.Generator] = []
         self.devices: set[torch.device] = set()
         self._device = device
+        self._seeds = seeds
         self._inputs: dict[int, list[int]] = {}
         for index, tensor in enumerate(inputs):
             if tensor.layout is torch.strided:
@@ -89,6 +95,7 @@ class CallWatcher(AtenMode):
         """Let it through and keep the books."""
         taken = [*tensors_in(args), *tensors_in(list(kwargs.values()))]
         written = written_in(func, args, kwargs)
+        self.has_collective = self.has_collective or func.namespace in _COLLECTIVES
         if base_name(func) != "lift_fresh":  # its argument is a constant born in Python this moment
             for tensor in taken:
                 self._meet(tensor)
@@ -148,6 +155,8 @@ class CallWatcher(AtenMode):
     def _note_draw(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not draws(func):
             return
+        if self._seeds.has_seen_one:
+            self.notes.refuse(Reason.PYTHON_SIDE_EFFECT, str(func), SEEDED)
         self.may_draw = True
         for value in (*args, *kwargs.values()):
             is_private = isinstance(value, torch.Generator) and not is_default(value)

@@ -1,9 +1,10 @@
 """Compiled code runs eagerly while a run is watched.
 
 What `torch.compile` produces for a CPU is one opaque C++ call: no aten call reaches a watcher, and
-a tape would replay nothing. With the stance `force_eager` every compiled function runs the code it
-was compiled from. The stance is one variable for the whole process, so that other threads run
-eagerly too meanwhile, which is slow but right.
+a tape would replay nothing. Left alone, dynamo stands back under a dispatch mode, but then marks
+the function as one never to compile, and with `fullgraph=True` raises from then on. With the stance
+`force_eager` every compiled function runs the code it was compiled from. The stance is one variable
+for the whole process, so that other threads run eagerly too meanwhile, which is slow but right.
 """
 
 from __future__ import annotations

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from ostinato.graphs.seeds import default_generators
+
 
 def generator_states(device: torch.device) -> list[bytes]:
     """Return the states of the default generators that a step on `device` may draw from."""
-    generators = [torch.default_generator]
-    if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        generators.append(torch.cuda.default_generators[index])
-    return [bytes(generator.get_state().numpy()) for generator in generators]
+    return [bytes(generator.get_state().numpy()) for generator in default_generators(device)]
 
 
 def is_default(generator: torch.Generator) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ostinato.graphs.aten_calls import storage_id
+from ostinato.graphs.seeds import set_state, state_of
 
 Region = tuple[int, int, torch.dtype, torch.Size, tuple[int, ...]]
 
@@ -40,12 +41,12 @@ class Journal:
 
     def before_draw(self, generator: torch.Generator) -> None:
         """Keep the state of a private generator that is drawn from for the first time."""
-        self._drawn.append((generator, generator.get_state()))
+        self._drawn.append((generator, state_of(generator)))
 
     def undo(self) -> None:
         """Put all of it back; may be called again after another run of the same step."""
         for generator, state in self._drawn:
-            generator.set_state(state)
+            set_state(generator, state)
         # In inference mode both inference tensors and leaves that require grad may be written.
         with torch.inference_mode():
             for tensor, content in reversed(self._entries):

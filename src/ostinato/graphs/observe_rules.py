@@ -69,6 +69,7 @@ def verdict(
     return (
         (_of_the_call_alone(func) if read or written else None)
         or _dynamic_shape(func, args, kwargs)
+        or _among_processes(args, (*read, *written))
         or _unusual_tensor((*read, *written))
         or _moved(func, read, written)
         or _pinned(func, kwargs)
@@ -173,6 +174,14 @@ def moved(source: torch.device, target: torch.device) -> Verdict | None:
     if source.type == "cpu":
         return Reason.HOST_COPY, f"host memory is copied to {target}; a replay would copy it stale"
     return Reason.SEVERAL_DEVICES, f"a tensor is copied from {source} to {target}"
+
+
+def _among_processes(args: Sequence[Any], tensors: Sequence[Tensor]) -> Verdict | None:
+    """A collective takes its process group as an object; NCCL's are kernels, Gloo's are not."""
+    is_collective = any(isinstance(arg, torch.ScriptObject) for arg in args)
+    if is_collective and any(tensor.device.type == "cpu" for tensor in tensors):
+        return Reason.CAPTURE_ERROR, "on the CPU the host itself exchanges data with others"
+    return None
 
 
 def _pinned(func: OpOverload, kwargs: dict[str, Any]) -> Verdict | None:

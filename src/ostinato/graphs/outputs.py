@@ -20,6 +20,7 @@ from ostinato.errors import CaptureError
 from ostinato.graphs.buffers import typed_view
 from ostinato.graphs.extents import Extent
 from ostinato.graphs.lease import Generation, Lease
+from ostinato.graphs.padded_views import try_padded_view
 from ostinato.graphs.reasons import Reason, remedy
 from ostinato.graphs.signature import ValueSpec
 from ostinato.graphs.signing import span_bytes, value_spec
@@ -29,6 +30,7 @@ from ostinato.graphs.tree import Structure, flatten
 # worth it.
 _GAP_FACTOR = 2
 _KNOWN_SIZES = 64
+_COMPILERS_OWN = "_dynamo"
 
 
 class _Output(Protocol):
@@ -108,7 +110,8 @@ class HandOut:
         statics: The static inputs, and `leaf_of` their leaf indices.
         externals: Tensors of the callable's own: an output that is one of them is not copied.
         extents: Per output leaf, how its dimensions follow the bucketed sizes; None without
-        buckets. padded: Static inputs that are bucketed: their layout is not the caller's.
+            buckets.
+        padded: Static inputs that are bucketed: their layout is not the caller's.
         observed: What another run returned: a Python value has to be the same in both.
         objects: Leaves of the call; one of them may be handed back.
 
@@ -129,14 +132,15 @@ class HandOut:
     ) -> None:
         leaves, self.structure = flatten(result)
         _refuse_unfit(leaves, flatten(observed)[0], self.structure, objects)
+        _refuse_attributes(leaves, self.structure, externals)
         self._bare = self.structure.kind is None
         given = {id(t): leaf for t, leaf in zip(statics, leaf_of, strict=True)}
-        origins = _origins(statics, leaf_of, padded)
+        origins = _origins(statics, leaf_of)
         own = {_home(t) for t in externals if _is_plain(t) and t.numel()}
         self._outputs: list[_Output] = []
         for index, leaf in enumerate(leaves):
             extent = extents[index] if extents is not None else None
-            self._outputs.append(_place(leaf, given, origins, own, extent))
+            self._outputs.append(_place(leaf, given, origins, own, extent, padded))
         self._together = _shared_groups(self._outputs)
         made = [o.static for o in self._outputs if isinstance(o, _Made)]
         is_simple = extents is None and not self._together and len(made) == len(self._outputs)
@@ -216,15 +220,9 @@ def _home(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _origins(
-    statics: Sequence[Tensor], leaf_of: Sequence[int], padded: frozenset[int]
-) -> dict[int, tuple[int, Tensor]]:
-    """Map the storage of each static input to its leaf; bucketed ones have another layout."""
-    return {
-        _home(t): (leaf, t)
-        for t, leaf in zip(statics, leaf_of, strict=True)
-        if leaf not in padded and t.numel()
-    }
+def _origins(statics: Sequence[Tensor], leaf_of: Sequence[int]) -> dict[int, tuple[int, Tensor]]:
+    """Map the storage of each static input to its leaf."""
+    return {_home(t): (leaf, t) for t, leaf in zip(statics, leaf_of, strict=True) if t.numel()}
 
 
 def _place(
@@ -233,6 +231,7 @@ def _place(
     origins: dict[int, tuple[int, Tensor]],
     own: set[int],
     extent: tuple[Extent, ...] | None,
+    padded: frozenset[int],
 ) -> _Output:
     if not isinstance(leaf, Tensor):
         return _Constant(leaf)
@@ -243,6 +242,8 @@ def _place(
     home = _home(leaf)
     if home in origins:
         index, static = origins[home]
+        if index in padded:  # whose layout is not the caller's
+            return try_padded_view(leaf, static, index, extent) or _Made(leaf, extent)
         offset = leaf.data_ptr() - static.data_ptr()
         if offset % leaf.element_size() == 0:
             return _GivenView(index, offset, leaf)
@@ -320,6 +321,25 @@ def _refuse_unfit(
                 f"{name} was {other!r} in one run and {leaf!r} in the next",
                 Reason.PYTHON_SIDE_EFFECT,
             )
+
+
+def _refuse_attributes(
+    leaves: Sequence[object], structure: Structure, externals: Sequence[Tensor]
+) -> None:
+    """Refuse tensors that carry Python attributes: the copies would come without.
+
+    What torch.compile notes on the tensors that it saw is its own, and no part of the result.
+    """
+    own = {id(tensor) for tensor in externals}
+    for leaf, path in zip(leaves, structure.paths, strict=True):
+        if not isinstance(leaf, Tensor) or id(leaf) in own:
+            continue
+        for name in vars(leaf):
+            if not name.startswith(_COMPILERS_OWN):
+                raise _unfit(
+                    f"{path or 'the result'} is a tensor with an attribute {name!r}",
+                    Reason.UNSUPPORTED_OUTPUT,
+                )
 
 
 def _unfit(problem: str, reason: Reason) -> CaptureError:

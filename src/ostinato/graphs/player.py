@@ -7,6 +7,7 @@ beside it. A call that cannot be replayed runs eagerly with a `Reason`: an outco
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from ostinato.errors import CaptureError, OstinatoError, UsageError
 from ostinato.graphs import shadow
 from ostinato.graphs.chronicle import Chronicle
 from ostinato.graphs.decision import Decision
+from ostinato.graphs.drawing import drawing_run
 from ostinato.graphs.entry import Entry, unfit_at_sight
-from ostinato.graphs.fitting import Fitting, Situation
+from ostinato.graphs.fitting import Call, Fitting, Occasion, Situation
+from ostinato.graphs.foreign import ALIASES
 from ostinato.graphs.graph import Graph
 from ostinato.graphs.options import Options
 from ostinato.graphs.outputs import lease_all
@@ -68,45 +71,65 @@ class Player:
         self._fn = fn
         self._options = options
         self._is_leased = options.outputs == "leased"
-        self._fitting = Fitting(fn, options.buckets)
+        self._verify_every = options.verify_every
         self.store = Store(options.budget_bytes, options.admit_after)
         self.chronicle = Chronicle(name)
         self.watches = Watches(fn)
         self.recorder = Recorder(fn, options, self.store, self.chronicle)
         self._is_closed = False
+        # Bound once: these run on every call.
+        fitting = Fitting(fn, options.buckets)
+        self._open = fitting.open
+        self._sign = fitting.sign
+        self._watch_over = self.watches.over
+        self._find = self.store.find
+        self._note_replay = self.chronicle.replayed
 
     def call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
         """Answer one call."""
-        leaves, structure = self._fitting.open(args, kwargs)
-        watch = self.watches.over(leaves, self)
-        situation = self._fitting.sign(leaves, structure, watch.training_key(), (args, kwargs))
+        leaves, structure = self._open(args, kwargs)
+        watch = self._watch_over(leaves, self)
+        situation = self._sign(leaves, structure, watch.training_key())
         if situation.signature is not None:
-            entry = self.store.find(situation.signature)
+            entry = self._find(situation.signature)
             if entry is not None and entry.graph is not None:
-                answer = self._replay(entry, entry.graph, situation)
+                answer = self._replay(entry, entry.graph, situation, leaves, (args, kwargs))
                 if answer is not _MISS:
                     return answer
-        return self._serve(situation, watch)
+        return self._serve(Occasion(situation, leaves, (args, kwargs), watch))
 
-    def _replay(self, entry: Entry, graph: Graph, situation: Situation) -> object:
+    def _replay(
+        self, entry: Entry, graph: Graph, situation: Situation, leaves: list[object], call: Call
+    ) -> object:
         """Answer from the recording; `_MISS` if it turned out to be unusable."""
+        if graph.unlike_at_one and 1 in situation.sizes:
+            return self._run_eagerly(call, Reason.OUTPUT_SIZE_UNKNOWN, graph.unlike_at_one)
         with graph.lock:
             if graph.is_released:
                 return _MISS
             moved = _moved(graph)
-            if moved is None:
-                if self._wants_shadow(graph, situation):
-                    return self._shadow(entry, graph, situation)
+            aliases = moved is None and graph.foreign is not None and graph.foreign.meets(leaves)
+            if moved is None and not aliases:
+                if self._verify_every or not graph.is_padding_checked:  # noqa: SIM102 - asked first
+                    if self._wants_shadow(graph, situation):
+                        return self._shadow(entry, graph, situation, leaves, call)
                 try:
-                    answer = graph.run(situation.leaves, situation.sizes, leased=self._is_leased)
+                    answer = self._run(graph, leaves, situation)
                 except Exception as error:  # noqa: BLE001 - the device's, of whatever type
                     self._give_up(entry, graph, error)
                     return _MISS
-                real = situation.fits[0].real if situation.fits else 0
-                self.chronicle.replayed(graph, situation.padded_rows, real)
+                self._note_replay(graph, situation.padded_rows, situation.real_rows)
                 return answer
+        if moved is None:
+            return self._run_eagerly(call, Reason.UNSUPPORTED_INPUT, ALIASES)
         self.drop_all(moved)
         return _MISS
+
+    def _run(self, graph: Graph, leaves: list[object], situation: Situation) -> object:
+        if graph.draws:
+            with drawing_run():
+                return graph.run(leaves, situation.sizes, leased=self._is_leased)
+        return graph.run(leaves, situation.sizes, leased=self._is_leased)
 
     def _give_up(self, entry: Entry, graph: Graph, error: Exception) -> None:
         """A replay failed. An eager run answers, unless state that the replay moved forbids it."""
@@ -142,41 +165,43 @@ class Player:
 
     # Beside the path: calls without a recording.
 
-    def _serve(self, situation: Situation, watch: Watch) -> object:
+    def _serve(self, occasion: Occasion) -> object:
         """Run eagerly with a reason, or record."""
+        situation = occasion.situation
         if self._is_closed:
-            return self._run_eagerly(situation, Reason.CLOSED)
+            return self._run_eagerly(occasion.call, Reason.CLOSED)
         if self._options.backend == "eager":
-            return self._run_eagerly(situation, Reason.EAGER_BACKEND)
+            return self._run_eagerly(occasion.call, Reason.EAGER_BACKEND)
         if situation.signature is None:
             assert situation.unfit is not None
-            return self._run_eagerly(situation, *situation.unfit)
+            return self._run_eagerly(occasion.call, *situation.unfit)
         entry = self.store.find_or_add(situation.signature)
-        self._judge_at_sight(entry, watch)
+        self._judge_at_sight(entry, occasion.watch)
         if entry.refusal is not None:
-            return self._run_eagerly(situation, entry.refusal, entry.detail)
+            return self._run_eagerly(occasion.call, entry.refusal, entry.detail)
         self.store.count_call(entry)
         if entry.calls < entry.admit_at:
-            return self._run_eagerly(situation, entry.waiting_for, entry.detail)
+            return self._run_eagerly(occasion.call, entry.waiting_for, entry.detail)
         if not entry.building.acquire(blocking=False):
-            return self._run_eagerly(situation, Reason.BEING_RECORDED)
+            return self._run_eagerly(occasion.call, Reason.BEING_RECORDED)
         try:
-            return self._admit(entry, situation, watch)
+            return self._admit(entry, occasion)
         finally:
             entry.building.release()
 
-    def _admit(self, entry: Entry, situation: Situation, watch: Watch) -> object:
+    def _admit(self, entry: Entry, occasion: Occasion) -> object:
         """Record, unless another thread tried a moment ago, or there is no room."""
         if entry.graph is not None:
-            answer = self._replay(entry, entry.graph, situation)
+            situation, leaves, call, _ = occasion
+            answer = self._replay(entry, entry.graph, situation, leaves, call)
             if answer is not _MISS:
                 return answer
         if entry.refusal is not None:
-            return self._run_eagerly(situation, entry.refusal, entry.detail)
+            return self._run_eagerly(occasion.call, entry.refusal, entry.detail)
         if entry.calls < entry.admit_at or not self.store.has_room(entry):
             entry.postpone(entry.waiting_for, entry.detail)
-            return self._run_eagerly(situation, entry.waiting_for, entry.detail)
-        return self._record(entry, situation, watch)
+            return self._run_eagerly(occasion.call, entry.waiting_for, entry.detail)
+        return self._record(entry, occasion)
 
     def _judge_at_sight(self, entry: Entry, watch: Watch) -> None:
         """Refuse what the signature, or where the weights lie, shows to be impossible."""
@@ -193,14 +218,15 @@ class Player:
         elif unfit_at_sight(entry.signature) is None:
             entry.refusal = None  # `.to()` moved the weights to the arguments
 
-    def _run_eagerly(self, situation: Situation, reason: Reason, detail: str = "") -> object:
+    def _run_eagerly(self, call: Call, reason: Reason, detail: str = "") -> object:
         self.chronicle.ran_eagerly(reason, detail)
         self._raise_if_asked(reason, detail)
-        return self._owned(self._plain_call(situation))
+        return self._owned(self._plain_call(call))
 
-    def _plain_call(self, situation: Situation) -> object:
-        args, kwargs = situation.call
-        return self._fn(*args, **kwargs)
+    def _plain_call(self, call: Call) -> object:
+        args, kwargs = call
+        with drawing_run() if torch.cuda.is_initialized() else nullcontext():
+            return self._fn(*args, **kwargs)
 
     def _owned(self, result: object) -> object:
         return lease_all(result) if self._is_leased else result
@@ -215,11 +241,11 @@ class Player:
                 reason=str(reason),
             )
 
-    def _record(self, entry: Entry, situation: Situation, watch: Watch) -> object:
+    def _record(self, entry: Entry, occasion: Occasion) -> object:
         """Answer the call eagerly and make a recording beside it."""
         # With on_unfit="raise" nothing may have happened when it raises: record first, on copies.
         serve = self._options.on_unfit == "eager"
-        made = self.recorder.record(entry, situation, watch, is_call=True, serve=serve)
+        made = self.recorder.record(entry, occasion, is_call=True, serve=serve)
         if made.reason is None:
             assert made.graph is not None
             self.chronicle.made_recording(made.graph, entry.recaptures_for, served=True)
@@ -229,7 +255,7 @@ class Player:
             if not made.is_first:
                 self._raise_if_asked(made.reason, made.detail)
         is_answered = serve and not made.is_unanswered
-        return self._owned(made.result if is_answered else self._plain_call(situation))
+        return self._owned(made.result if is_answered else self._plain_call(occasion.call))
 
     def _tell_unfit(self, reason: Reason, detail: str) -> None:
         self.chronicle.ran_eagerly(reason, detail)
@@ -243,9 +269,10 @@ class Player:
 
     def warm(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Decision:
         """Record one signature without answering or changing anything."""
-        leaves, structure = self._fitting.open(args, kwargs)
+        leaves, structure = self._open(args, kwargs)
         watch = self.watches.over(leaves, self)
-        situation = self._fitting.sign(leaves, structure, watch.training_key(), (args, kwargs))
+        situation = self._sign(leaves, structure, watch.training_key())
+        occasion = Occasion(situation, leaves, (args, kwargs), watch)
         if self._is_closed:
             return self._not_made(Reason.CLOSED)
         if situation.signature is None:
@@ -260,7 +287,7 @@ class Player:
                 return self._not_made(entry.refusal, entry.detail)
             if entry.graph is not None:
                 return entry.graph.decision
-            made = self.recorder.record(entry, situation, watch, is_call=False, serve=False)
+            made = self.recorder.record(entry, occasion, is_call=False, serve=False)
             if made.reason is not None:
                 return self._not_made(made.reason, made.detail)
             assert made.graph is not None
@@ -278,18 +305,19 @@ class Player:
     # Beside the path: shadow replays.
 
     def _wants_shadow(self, graph: Graph, situation: Situation) -> bool:
-        every = self._options.verify_every
+        every = self._verify_every
         if every and (graph.hits + 1) % every == 0:
             return True
         return not graph.is_padding_checked and situation.padded_rows > 0
 
-    def _shadow(self, entry: Entry, graph: Graph, situation: Situation) -> object:
+    def _shadow(
+        self, entry: Entry, graph: Graph, situation: Situation, leaves: list[object], call: Call
+    ) -> object:
         device = next((t.device for t in graph.inputs.tensors), torch.device("cpu"))
-        result, found = shadow.compare(graph, situation, self._fn, device)
+        result, found = shadow.compare(graph, leaves, situation.sizes, call, self._fn, device)
         if found is None:
             graph.is_padding_checked = graph.is_padding_checked or situation.padded_rows > 0
-            real = situation.fits[0].real if situation.fits else 0
-            self.chronicle.replayed(graph, situation.padded_rows, real)
+            self.chronicle.replayed(graph, situation.padded_rows, situation.real_rows)
         else:
             reason = Reason.PADDING_LEAKS if situation.padded_rows else Reason.MISMATCH
             self._quarantine(entry, graph, reason, found)
@@ -315,8 +343,8 @@ class Player:
 
 def _moved(graph: Graph) -> Change | None:
     if not graph.addresses.hold():
-        return Change(Reason.WEIGHTS_MOVED, "a tensor that the recording reads lies elsewhere now")
-    if graph.signature.mode.grad and not graph.addresses.grads_hold():
+        return Change(Reason.WEIGHTS_MOVED, "a tensor that the recording reads was exchanged")
+    if graph.needs_no_grad and not graph.addresses.grads_hold():
         return Change(
             Reason.WEIGHTS_MOVED, "a tensor that the recording reads requires gradients now"
         )

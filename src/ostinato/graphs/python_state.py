@@ -23,6 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ostinato.graphs.seeds import set_state, state_of
+
 _ATOMS = (
     str,
     bytes,
@@ -89,8 +91,8 @@ def _open(value: Any) -> Opened:
     elif isinstance(value, CellType):
         yield _cell_state(value)
     elif isinstance(value, torch.Generator):
-        state = value.get_state()
-        yield lambda: _set_generator(value, state), ()
+        state = state_of(value)
+        yield lambda: set_state(value, state), ()
     if not isinstance(value, type | FunctionType | MethodType):
         yield from _open_object(value)
 
@@ -241,10 +243,6 @@ def _lru_cache_state(cached: functools._lru_cache_wrapper[Any]) -> PutBack:
     return put_back
 
 
-def _set_generator(generator: torch.Generator, state: Tensor) -> None:
-    generator.set_state(state)
-
-
 def _cuda_in_use() -> bool:
     return bool(torch.cuda.is_initialized())
 
@@ -252,16 +250,17 @@ def _cuda_in_use() -> bool:
 def _random_state() -> PutBack:
     """Python's, numpy's and torch's default generators (those of devices already in use)."""
     python = random.getstate()
-    torch_cpu = torch.get_rng_state()
-    torch_cuda = torch.cuda.get_rng_state_all() if _cuda_in_use() else None
+    generators = [torch.default_generator]
+    if _cuda_in_use():
+        generators += torch.cuda.default_generators
+    states = [(generator, state_of(generator)) for generator in generators]
     numpy_random = getattr(sys.modules.get("numpy"), "random", None)
     numpy_state = numpy_random.get_state() if numpy_random is not None else None
 
     def put_back() -> None:
         random.setstate(python)
-        torch.set_rng_state(torch_cpu)
-        if torch_cuda is not None:
-            torch.cuda.set_rng_state_all(torch_cuda)
+        for generator, state in states:
+            set_state(generator, state)
         if numpy_random is not None:
             numpy_random.set_state(numpy_state)
 

@@ -14,7 +14,6 @@ import types
 from collections import UserDict, UserList, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
+from ostinato.graphs.places import ABSENT, PLAIN, Place, Size
 from ostinato.graphs.reading import (
     ANY_NAME,
     ENTRIES,
@@ -31,56 +31,12 @@ from ostinato.graphs.reading import (
     names_stored,
 )
 
-# Values whose change we can name; anything else is either walked into or left alone.
-PLAIN = (bool, int, float, complex, str, bytes, type(None), Enum, torch.dtype, torch.device)
-ABSENT = NotImplemented
-"""Stands for "there is nothing in this place", here and in `_unchanged.c`."""
-
 _LARGEST_CONTAINER = 4096
 _LIBRARIES = (sys.stdlib_module_names | {"torch", "numpy", "transformers", "ostinato"}) - {"test"}
 # Of the standard library, what people keep their own values in.
 _HOLDERS = (types.SimpleNamespace, UserDict, UserList)
+_CALLED_BY_PYTHON = ("forward", "__call__", "__iter__", "__next__")
 _RANDOMS = (random.Random, np.random.Generator, np.random.RandomState)
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Somewhere a run reads: `container[key]`, or the attribute `container.key`.
-
-    Attributes:
-        container: A dict or a list; else a closure cell, a class or an object with slots.
-        key: Dict key, list index, or attribute name.
-        value: What was there; `ABSENT` for nothing.
-        name: How to say it: "model.layers.0.weight", "scale (a global)".
-    """
-
-    container: Any
-    key: Any
-    value: Any
-    name: str
-
-    def now(self) -> Any:
-        """Read what is there now."""
-        if isinstance(self.container, dict):
-            return self.container.get(self.key, ABSENT)
-        if isinstance(self.container, list):
-            return self.container[self.key] if self.key < len(self.container) else ABSENT
-        return getattr(self.container, self.key, ABSENT)
-
-
-@dataclass(frozen=True, slots=True)
-class Size:
-    """A container whose length counts.
-
-    Attributes:
-        held: The container.
-        name: How to say it.
-        keys: Of attributes, the names present; others may come unless a run reads them.
-    """
-
-    held: Any
-    name: str
-    keys: frozenset[str] | None = None
 
 
 @dataclass(slots=True)
@@ -97,6 +53,8 @@ class Reach:
         stored: Globals that the code assigns, whether or not it reads them.
         functions: The user's functions that may run.
         randoms: Python's and numpy's random generators.
+        generators: torch's random generators.
+        iterators: Iterators that the code may advance, with their path: they cannot be put back.
         names: Every attribute name that may be read.
         stores: Every name that may be assigned; see `names_stored`.
     """
@@ -110,7 +68,9 @@ class Reach:
     stored: list[Place] = field(default_factory=list)
     functions: list[types.FunctionType] = field(default_factory=list)
     randoms: list[Any] = field(default_factory=list)
-    names: set[str] = field(default_factory=lambda: {"forward", "__call__"})
+    generators: list[torch.Generator] = field(default_factory=list)
+    iterators: list[tuple[str, object]] = field(default_factory=list)
+    names: set[str] = field(default_factory=lambda: set(_CALLED_BY_PYTHON))
     stores: set[str] = field(default_factory=set)
 
     def tensors(self) -> Iterator[Tensor]:
@@ -137,6 +97,7 @@ class _Walk:
         self._plain: list[tuple[frozenset[str], Place]] = []
         self._read_by: dict[type, frozenset[str]] = {}
         self._python_modules: list[types.ModuleType] = []
+        self._methods: set[tuple[type, str]] = set()
 
     def add(self, value: object, name: str) -> None:
         if id(value) not in self._seen and not isinstance(value, PLAIN):
@@ -145,6 +106,13 @@ class _Walk:
             self._queue.append((value, name))
 
     def run(self) -> Reach:
+        for hooks in (
+            torch_module._global_forward_hooks,
+            torch_module._global_forward_pre_hooks,
+        ):
+            self.found.sizes.append(Size(hooks, "the hooks of all modules"))
+            for number, hook in list(hooks.items()):
+                self._place(hooks, number, hook, "the hooks of all modules")
         while self._queue or self._name_more():
             self._open(*self._queue.popleft())
         # Only now is it known which names the user's code reads, of its own objects and of others'.
@@ -154,11 +122,9 @@ class _Walk:
         ]
         for names in self._read_by.values():
             read |= names
-        for hooks in (
-            torch_module._global_forward_hooks,
-            torch_module._global_forward_pre_hooks,
-        ):
-            self.found.sizes.append(Size(hooks, "the hooks of all modules"))
+        self.found.iterators = [
+            (name, held) for name, held in self.found.iterators if _may_be_named(name, read)
+        ]
         return self.found
 
     def _name_more(self) -> bool:
@@ -169,12 +135,20 @@ class _Walk:
                 method = getattr(member, "fget", getattr(member, "__func__", member))
                 if isinstance(method, types.FunctionType):
                     self.add(method, kind.__name__)
+                    self._method(kind, name)
         for module in self._python_modules:
             for name in self.found.names & vars(module).keys():
                 held = vars(module)[name]
                 if id(held) not in self._seen and _is_worth_watching(held):
                     self._place(vars(module), name, held, f"{module.__name__}.{name}")
         return bool(self._queue)
+
+    def _method(self, kind: type, name: str) -> None:
+        """Watch a method that the class may be given anew. A class method is never the same."""
+        if (kind, name) not in self._methods and not isinstance(vars(kind)[name], classmethod):
+            self._methods.add((kind, name))
+            held = getattr(kind, name, ABSENT)
+            self.found.places.append(Place(kind, name, held, f"{kind.__name__}.{name}"))
 
     def _open(self, value: Any, name: str) -> None:
         if isinstance(value, nn.Module):
@@ -191,6 +165,10 @@ class _Walk:
             self._container(value, name)
         elif isinstance(value, _RANDOMS):
             self.found.randoms.append(value)
+        elif isinstance(value, torch.Generator):
+            self.found.generators.append(value)
+        elif isinstance(value, Iterator) and not is_users_object(value):
+            self.found.iterators.append((name, value))
         elif isinstance(value, types.ModuleType):
             self._python_module(value)
         elif isinstance(value, type):
@@ -207,10 +185,13 @@ class _Walk:
     def _module(self, module: nn.Module, name: str) -> None:
         self.found.modules[id(module)] = (name, module)
         prefix = f"{name}." if name else ""
-        for entries in (module._parameters, module._buffers, module._modules):
+        own = {"parameters": module._parameters, "buffers": module._buffers}
+        for kind, entries in (*own.items(), ("parts", module._modules)):
             if not isinstance(entries, dict):
                 continue  # a scripted module answers from C++
             self.found.holders.append((name, entries))
+            told = f"the {kind} of {name or type(module).__name__}"
+            self.found.sizes.append(Size(entries, told, is_of_weights=True))
             for key, value in list(entries.items()):
                 self._place(entries, key, value, f"{prefix}{key}")
         for hooks in (module._forward_hooks, module._forward_pre_hooks):
@@ -299,10 +280,21 @@ class _Walk:
             self.found.functions.append(function)
             self.found.names |= names_read(code)
             self.found.stores |= names_stored(code)
-            self.found.holders.append((function.__name__, function.__dict__))
+            self._own_parts(function)
         for held in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self.add(held, name)
         self.add(getattr(function, "__wrapped__", None), name)
+
+    def _own_parts(self, function: types.FunctionType) -> None:
+        """Watch a function's code, defaults and attributes."""
+        path, attributes = function.__name__, function.__dict__
+        self.found.holders.append((path, attributes))
+        self.found.sizes.append(Size(attributes, f"{path}.", frozenset(attributes)))
+        for key, held in list(attributes.items()):
+            self._attribute(attributes, key, held, f"{path}.{key}", frozenset())
+        for key in ("__code__", "__defaults__", "__kwdefaults__"):
+            held = getattr(function, key)
+            self.found.places.append(Place(function, key, held, f"{path}.{key}"))
 
     def _globals(self, function: types.FunctionType) -> None:
         names = function.__globals__
@@ -334,6 +326,12 @@ def _slots(kind: type) -> Iterator[str]:
             if slot not in ("__dict__", "__weakref__"):
                 private = slot.startswith("__") and not slot.endswith("__")
                 yield f"_{base.__name__.lstrip('_')}{slot}" if private else slot
+
+
+def _may_be_named(path: str, read: set[str]) -> bool:
+    """Whether the code names what lies at `path`: variables it does, attributes it may not."""
+    _, dot, attribute = path.partition("[")[0].rpartition(".")
+    return not dot or attribute in read
 
 
 def _is_worth_watching(value: object) -> bool:

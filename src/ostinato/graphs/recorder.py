@@ -9,14 +9,13 @@ from typing import Any
 from ostinato.graphs import capture
 from ostinato.graphs.chronicle import Chronicle
 from ostinato.graphs.entry import Entry
-from ostinato.graphs.fitting import Situation
+from ostinato.graphs.fitting import Occasion
 from ostinato.graphs.graph import Graph
-from ostinato.graphs.job import Job, Made
+from ostinato.graphs.job import Job, Made, Rules
 from ostinato.graphs.options import Options
 from ostinato.graphs.placing import place
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.store import Store
-from ostinato.graphs.watch import Watch
 from ostinato.units import format_bytes, format_us
 
 
@@ -35,11 +34,10 @@ class Recorder:
         self._store = store
         self._chronicle = chronicle
         self._serial = itertools.count(1)
+        self._rules = Rules()
         self.backend_name: str = options.backend
 
-    def record(
-        self, entry: Entry, situation: Situation, watch: Watch, *, is_call: bool, serve: bool
-    ) -> Made:
+    def record(self, entry: Entry, occasion: Occasion, *, is_call: bool, serve: bool) -> Made:
         """Make a recording, beside answering the call where `serve` says so.
 
         Args:
@@ -54,7 +52,7 @@ class Recorder:
         """
         epoch = self._store.epoch
         ran = entry.calls - is_call
-        job = self._job(entry, situation, watch, ran=ran, serve=serve)
+        job = self._job(entry, occasion, epoch, ran=ran, serve=serve)
         if not isinstance(job, Job):
             entry.refuse(*job)
             return Made(reason=job[0], detail=job[1], is_unanswered=True)
@@ -76,9 +74,9 @@ class Recorder:
         return made
 
     def _job(
-        self, entry: Entry, situation: Situation, watch: Watch, *, ran: int, serve: bool
+        self, entry: Entry, occasion: Occasion, epoch: int, *, ran: int, serve: bool
     ) -> Job | tuple[Reason, str]:
-        placed = place(entry.signature, watch.tensors, self._options.backend)
+        placed = place(entry.signature, occasion.watch.tensors, self._options.backend)
         if isinstance(placed[0], Reason):
             return placed
         device, backend = placed
@@ -87,17 +85,19 @@ class Recorder:
             fn=self._fn,
             signature=entry.signature,
             graph_id=f"{self._chronicle.name}#{next(self._serial)}",
-            call=situation.call,
-            leaves=situation.leaves,
-            fits=situation.fits,
-            axes=situation.axes,
-            watch=watch,
+            call=occasion.call,
+            leaves=occasion.leaves,
+            fits=occasion.situation.fits,
+            axes=occasion.situation.axes,
+            watch=occasion.watch,
             backend=backend,
             device=device,
             serve=serve,
             warmups=max(0, self._options.warmups - ran),
             ran_before=ran > 0,
             measure=self._options.drop_unprofitable and self.backend_name != "tape",
+            epoch=epoch,
+            rules=self._rules,
         )
 
     def _take_in(self, entry: Entry, made: Made, graph: Graph, epoch: int) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ostinato.graphs.agreement import disagreement
-from ostinato.graphs.fitting import Situation
+from ostinato.graphs.fitting import Call
 from ostinato.graphs.graph import Graph
 from ostinato.graphs.padding import poison
 from ostinato.graphs.state import RandomState, TensorState
@@ -17,47 +17,77 @@ from ostinato.graphs.tree import flatten
 
 
 def compare(
-    graph: Graph, situation: Situation, fn: Callable[..., Any], device: torch.device
+    graph: Graph,
+    leaves: Sequence[object],
+    sizes: Sequence[int],
+    call: Call,
+    fn: Callable[..., Any],
+    device: torch.device,
 ) -> tuple[object, str | None]:
     """Run one call both ways; return the eager result and where they differ. Hold the graph's lock.
 
     The padding is poisoned before its policy fills it: what the policy leaves must not matter.
     State moves on by one run, the eager one. Waits for the device.
+
+    Args:
+        leaves: Leaves of the call.
+        sizes: Real size of each bucketed axis.
+        call: The caller's own arguments.
     """
     before: tuple[TensorState, RandomState] = (
         TensorState(graph.written_externals),
         RandomState(device, graph.generators),
     )
-    mine, written = _replay(graph, situation)
+    mine, written = _replay(graph, leaves, sizes)
     moved = [tensor.detach().clone() for tensor in graph.written_externals]
     for state in before:
         state.restore()
-    args, kwargs = situation.call
+    args, kwargs = call
     eager = fn(*args, **kwargs)
     if graph.draws:
         return eager, None
-    leaves, structure = flatten(eager)
+    theirs, structure = flatten(eager)
     if structure != graph.hand_out.structure:
         return eager, "the eager run returned another structure"
-    found = disagreement(mine, leaves, structure.paths)
+    found = disagreement(mine, theirs, structure.paths)
     if found is None and written:
-        given = [situation.leaves[graph.inputs.leaf_of[i]] for i in sorted(graph.written_inputs)]
+        given = [leaves[graph.inputs.leaf_of[i]] for i in sorted(graph.written_inputs)]
         found = disagreement(written, given, [f"written input {i}" for i in range(len(given))])
     if found is None:
         names = [f"state {i} that it writes" for i in range(len(moved))]
-        found = disagreement(moved, [t.detach() for t in graph.written_externals], names)
+        now = [tensor.detach() for tensor in graph.written_externals]
+        found = disagreement(moved, now, names) or _grown_apart(before[0], graph, moved, names)
     return eager, found
 
 
-def _replay(graph: Graph, situation: Situation) -> tuple[Sequence[object], list[Tensor]]:
-    inputs, leaves = graph.inputs, situation.leaves
+def _grown_apart(
+    state: TensorState, graph: Graph, moved: Sequence[Tensor], names: Sequence[str]
+) -> str | None:
+    """Say where state grew by another amount, which may be small beside what it has grown to."""
+    kept = state.contents()
+    for tensor, mine, name in zip(graph.written_externals, moved, names, strict=True):
+        if not tensor.is_floating_point() or tensor.numel() == 0:
+            continue
+        then = kept[id(tensor)].double()
+        by, by_eager = mine.double() - then, tensor.detach().double() - then
+        # Both sums were rounded: a difference of a few last places says nothing.
+        room = 8 * torch.finfo(tensor.dtype).eps * then.abs() + 1e-3 * by_eager.abs().max()
+        if bool(((by - by_eager).abs() > room).any()):
+            return f"{name}: grows by another amount"
+    return None
+
+
+def _replay(
+    graph: Graph, leaves: Sequence[object], sizes: Sequence[int]
+) -> tuple[Sequence[object], list[Tensor]]:
+    inputs = graph.inputs
     with torch.no_grad():
+        graph.generation += 1
         graph.recording.enter()
         for static, dim, start in inputs.padded_tails(leaves):
             poison(static, dim, start)
         inputs.forget_padding()
         inputs.fill(leaves)
         graph.recording.replay()
-        graph.generation += 1
-        outputs, _ = flatten(graph.hand_out.own(leaves, situation.sizes))
+        outputs, _ = flatten(graph.hand_out.own(leaves, sizes))
         return outputs, [t.clone() for t in inputs.written_as_given(leaves, graph.written_inputs)]

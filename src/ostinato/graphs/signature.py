@@ -98,6 +98,7 @@ class Mode(NamedTuple):
     default_dtype: Any
     float32_precision: str
     deterministic: bool
+    default_device: Any
 
 
 @dataclass(frozen=True, slots=True, eq=False)

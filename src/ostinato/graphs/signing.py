@@ -170,7 +170,17 @@ def read_mode() -> Mode:
         torch.get_default_dtype(),
         torch.get_float32_matmul_precision(),
         torch.are_deterministic_algorithms_enabled(),
+        default_device(),
     )
+
+
+def default_device() -> torch.device:
+    """Return where this thread makes tensors, as `torch.get_default_device()`, but at once."""
+    # Whoever sets it does so through a function mode, so without modes it is the CPU.
+    return torch.get_default_device() if torch._C._len_torch_function_stack() else _CPU
+
+
+_CPU = torch.device("cpu")
 
 
 def _autocast() -> tuple[tuple[str, Any], ...]:

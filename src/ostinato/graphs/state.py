@@ -11,38 +11,36 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ostinato.graphs.seeds import default_generators, set_state, state_of
+
 
 class RandomState:
     """The state of the default generators of the CPU and one device, and of private ones."""
 
     def __init__(self, device: torch.device, private: Sequence[torch.Generator] = ()) -> None:
-        generators = [torch.default_generator, *private]
-        if device.type == "cuda":
-            generators.insert(1, torch.cuda.default_generators[_index(device)])
-        self._states = [(each, each.get_state()) for each in generators]
+        self._states = [(each, state_of(each)) for each in (*default_generators(device), *private)]
 
     def restore(self) -> None:
         """Put every generator back."""
         for generator, state in self._states:
-            generator.set_state(state)
-
-
-def _index(device: torch.device) -> int:
-    return torch.cuda.current_device() if device.index is None else device.index
+            set_state(generator, state)
 
 
 class TensorState:
     """The contents of some tensors."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self._kept = [(tensor, tensor.detach().clone()) for tensor in tensors]
+        # The alias keeps its shape when a run transposes or resizes the tensor itself in place.
+        self._kept = [(tensor, t := tensor.detach(), t.clone()) for tensor in tensors]
 
     def restore(self) -> None:
-        """Copy the contents back, in place."""
+        """Copy the contents back, in place; a tensor whose shape was changed gets it back."""
         with torch.no_grad():
-            for tensor, kept in self._kept:
-                tensor.detach().copy_(kept)
+            for tensor, alias, kept in self._kept:
+                alias.copy_(kept)
+                if tensor.shape != alias.shape or tensor.stride() != alias.stride():
+                    tensor.set_(alias)  # type: ignore[call-overload]
 
     def contents(self) -> dict[int, Tensor]:
         """Return the kept contents by the id of their tensor."""
-        return {id(tensor): kept for tensor, kept in self._kept}
+        return {id(tensor): kept for tensor, _, kept in self._kept}

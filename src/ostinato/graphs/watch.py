@@ -2,13 +2,13 @@
 
 In-place updates need no watching: a replay reads the same memory. What goes wrong is a replacement:
 a parameter assigned anew, `.data =`, `.to()`, an adapter swapped in, a number in an attribute
-changed. `Watch` compares the identity of every reachable place, and the address of every tensor a
-recording read; both in C where it is built.
+changed. `Watch` compares the identity of every reachable place, `Addresses` where and how every
+tensor lies that a recording read; both in C where it is built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ostinato.graphs.reach import ABSENT, PLAIN, Place, Reach, Size, reach
+from ostinato.graphs.places import ABSENT, PLAIN, Place, Size
+from ostinato.graphs.reach import Reach, reach
 from ostinato.graphs.reasons import Reason
 
 
@@ -38,7 +39,7 @@ class PlacesInPython:
 
 
 try:
-    from ostinato.graphs._unchanged import holds, lay_out
+    from ostinato.graphs._unchanged import as_described, describe, holds, lay_out
 except ImportError:
     lay_out = PlacesInPython
     holds = PlacesInPython.hold
@@ -137,7 +138,8 @@ class Watch:
             return Change(_reason_of(place.value, now), _told(place, now), place.name)
         for size, then in zip(found.sizes, sizes[1::2], strict=True):
             if len(size.held) != then and (text := _grown(size, then, found.names)):
-                return Change(Reason.ATTRIBUTE_CHANGED, text, size.name)
+                reason = Reason.WEIGHTS_MOVED if size.is_of_weights else Reason.ATTRIBUTE_CHANGED
+                return Change(reason, text, size.name)
         self.look_again()  # no change that counts: compare with the new objects from now on
         return None
 
@@ -195,18 +197,18 @@ def _reason_of(then: object, now: object) -> Reason:
 
 
 class Addresses:
-    """The tensors that one recording read from outside, and where they were.
+    """The tensors that one recording read from outside, and how they lay.
 
     Args:
         tensors: The tensor objects, as the run used them.
     """
 
-    __slots__ = ("_grads", "_indices", "_pointers", "tensors")
+    __slots__ = ("_grads", "_in_python", "_natively", "tensors")
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.tensors = list(tensors)
-        self._pointers = [tensor.data_ptr() for tensor in self.tensors]
-        self._indices = list(range(len(self.tensors)))
+        self.tensors = tuple(tensors)
+        self._natively = _describe_natively(self.tensors)  # borrows from the tuple
+        self._in_python = None if self._natively else [_description(t) for t in self.tensors]
         self._grads = [tensor.requires_grad for tensor in self.tensors]
 
     def grads_hold(self) -> bool:
@@ -214,16 +216,30 @@ class Addresses:
         return [tensor.requires_grad for tensor in self.tensors] == self._grads
 
     def hold(self) -> bool:
-        """Whether every tensor is still where it was."""
-        return _equal_pointers(self.tensors, self._pointers, self._indices)
+        """Whether every tensor is still where it was, in the same layout and dtype.
+
+        `.data = other` leaves the Python object as it is, and `.data = x.data.t()` the address too.
+        """
+        if self._natively is not None:
+            return bool(as_described(self._natively))
+        return [_description(tensor) for tensor in self.tensors] == self._in_python
 
 
-def _compare_in_python(tensors: list[Tensor], pointers: list[int], indices: list[int]) -> bool:
-    del indices
-    return all(t.data_ptr() == at for t, at in zip(tensors, pointers, strict=True))
+def _describe_natively(tensors: tuple[Tensor, ...]) -> Any:
+    """Return the capsule to compare with, or None where C or DLPack cannot tell."""
+    exchange = getattr(Tensor, "__dlpack_c_exchange_api__", None)
+    # DLPack has no word for a number that is conjugated on reading.
+    if exchange is None or not IS_NATIVE or any(tensor.is_complex() for tensor in tensors):
+        return None
+    try:
+        return describe(tensors, exchange)
+    except (BufferError, RuntimeError, NotImplementedError):
+        return None
 
 
-# torch compares addresses in C++ for its own graph trees; private, so the plain loop stands by.
-_equal_pointers: Callable[[list[Tensor], list[int], list[int]], bool] = getattr(
-    torch._C, "_tensors_data_ptrs_at_indices_equal", _compare_in_python
-)
+def _description(tensor: Tensor) -> tuple[object, ...]:
+    if tensor.layout is not torch.strided:
+        return (tensor.layout, tensor.shape, tensor.dtype, tensor.device)
+    reading = (tensor.is_conj(), tensor.is_neg())
+    where = (tensor.data_ptr(), tensor.device)
+    return (*where, tensor.shape, tensor.stride(), tensor.dtype, *reading)

@@ -45,8 +45,8 @@ class Watches:
 
     def over(self, leaves: Sequence[object], owner: Owner) -> Watch:
         """Return the watch over the callable and the objects among `leaves`, seen to."""
-        objects = objects_in(list(leaves))
-        watch = self._watches.get(tuple(map(id, objects)))
+        objects = objects_in(leaves)
+        watch = self._watches.get(tuple(map(id, objects)) if objects else ())
         if watch is None:
             watch = self._begin(objects)
         if watch.changed() is not None:

@@ -21,6 +21,7 @@ from ostinato.hf.delegation import Delegated, DelegateError, Delegation
 from ostinato.hf.probe import Anatomy, study
 from ostinato.hf.report import AccelerationReport, Answer, Generation
 from ostinato.hf.request import Request, read_request
+from ostinato.hf.room import require_room, telling_room
 from ostinato.hf.session import Session, SessionOptions
 from ostinato.hf.sessions import Sessions
 from ostinato.hf.weights import update_in_place
@@ -63,6 +64,7 @@ class Accelerated:
             _is_busy=False,
             _is_closed=False,
             _sessions=Sessions(max_cache_len, prefill_buckets),
+            _lengths=(max_cache_len, prefill_buckets),
             _known=None,
             _delegated=Counter(),
             _counts=Counter(),
@@ -89,6 +91,10 @@ class Accelerated:
             raise DelegateError(Delegated.CLOSED, "close() was called")
         if self._is_busy:
             raise DelegateError(Delegated.BUSY, "a streamer called generate from within it")
+        device = self.model.device.type
+        if torch.is_autocast_enabled(device):
+            dtype = torch.get_autocast_dtype(device)
+            raise DelegateError(Delegated.AUTOCAST_ON, f"torch.autocast({device!r}, {dtype}) is on")
         admission, anatomy = self._know_model()
         request = read_request(self.model, args, kwargs)
         session, bucket = self._session_for(request, admission, anatomy)
@@ -133,19 +139,25 @@ class Accelerated:
                 f"{columns} columns are needed, the model has {most} positions",
             )
 
+        device, rows = self.model.device, request.rows
+
         def make(length: int) -> Session:
-            return Session(
-                self.model,
-                admission,
-                anatomy,
-                rows=request.rows,
-                length=length,
-                device=self.model.device,
-                options=self._options,
-            )
+            with telling_room(rows, length):
+                return Session(
+                    self.model,
+                    admission,
+                    anatomy,
+                    rows=rows,
+                    length=length,
+                    device=device,
+                    options=self._options,
+                )
+
+        def require(length: int, held: int) -> None:
+            require_room(anatomy, rows, length, device, held)
 
         found: tuple[Session, int | None] = self._sessions.find_or_make(
-            request.rows, request.prompt, columns, make
+            rows, request.prompt, columns, make, require
         )
         return found
 
@@ -207,6 +219,10 @@ class Accelerated:
         """Run the model's forward, unrecorded."""
         return self.model(*args, **kwargs)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Copies and other processes get one without recordings: those are addresses.
+        return (_rebuild, (self.model, *self._lengths, self._look_every, self._options))
+
     def __getattr__(self, name: str) -> Any:
         if "model" not in self.__dict__:  # while being unpickled or copied
             raise AttributeError(name)
@@ -225,3 +241,19 @@ class Accelerated:
 
     def __repr__(self) -> str:
         return f"Accelerated({type(self.model).__name__})"
+
+
+def _rebuild(
+    model: nn.Module,
+    max_cache_len: int | None,
+    prefill_buckets: Sequence[int] | None,
+    eos_check_every: int | None,
+    options: SessionOptions,
+) -> Accelerated:
+    return Accelerated(
+        model,
+        max_cache_len=max_cache_len,
+        prefill_buckets=prefill_buckets,
+        eos_check_every=eos_check_every,
+        options=options,
+    )

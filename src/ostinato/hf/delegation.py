@@ -34,6 +34,8 @@ class Delegated(Enum):
     INVALID_REQUEST = "invalid-request"
     LONGER_THAN_CACHE = "longer-than-cache"
     LONGER_THAN_POSITIONS = "longer-than-positions"
+    CACHE_OVER_MEMORY = "cache-over-memory"
+    AUTOCAST_ON = "autocast-on"
     BUSY = "busy"
     CLOSED = "closed"
 

@@ -11,7 +11,7 @@ from ostinato.errors import UsageError, WrongTypeError
 from ostinato.graphs.options import BackendName
 from ostinato.hf.accelerated import Accelerated
 from ostinato.hf.lengths import check_buckets
-from ostinato.hf.session import SessionOptions
+from ostinato.hf.session import SessionOptions, check_session_options
 
 
 def accelerate(
@@ -27,16 +27,20 @@ def accelerate(
 
     Args:
         model: A transformers model that can `generate`.
-        max_cache_len: Columns of the key-value cache, fixed; None lets it grow by doubling.
+        max_cache_len: Columns of the key-value cache, fixed; None lets it grow by doubling. A cache
+            that memory does not hold leaves the request to the model's own `generate`.
         prefill_buckets: Prompt lengths to record; None takes a ladder of four per doubling.
         budget: Bytes that the recordings of one step may hold, for each batch size.
         eos_check_every: Steps between two looks of the host at the device; None means 8 on a GPU,
-            where a look costs a wait, and 1 on a CPU.
+            where a look costs a wait, and 1 on a CPU. Above 1, an answer that is sampled and ends
+            early leaves torch's random state further on than `model.generate` would, by the steps
+            run after its end; the answer itself is the same.
         backend: As for `ostinato.graphed`.
 
     Raises:
         WrongTypeError: OST3001, the model has no `generate`.
-        UsageError: OST3002, lengths or intervals are not positive and ascending.
+        UsageError: OST3002, lengths or intervals are not positive and ascending; OST1001, `budget`
+            is no amount of bytes; OST1011, there is no such backend, or no GPU for it.
     """
     if isinstance(model, Accelerated):
         model = model.model
@@ -54,10 +58,12 @@ def accelerate(
                 code="OST3002",
                 remedy=f"pass {name}=None to let Ostinato choose",
             )
+    options = SessionOptions(budget, backend)
+    check_session_options(model, options)
     return Accelerated(
         model,
         max_cache_len=max_cache_len,
         prefill_buckets=check_buckets(prefill_buckets),
         eos_check_every=eos_check_every,
-        options=SessionOptions(budget, backend),
+        options=options,
     )

@@ -8,7 +8,7 @@ recording, and a masked column costs little). Arithmetic only.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from ostinato.errors import UsageError
@@ -48,11 +48,12 @@ def check_buckets(sizes: Sequence[int] | None) -> tuple[int, ...] | None:
     """
     if sizes is None:
         return None
-    given = tuple(sizes)
+    given = tuple(sizes) if isinstance(sizes, Iterable) else (sizes,)
     whole = all(isinstance(size, int) and not isinstance(size, bool) for size in given)
-    if not given or not whole or given[0] < 2 or any(a >= b for a, b in pairwise(given)):
+    ascends = whole and all(a < b for a, b in pairwise(given))
+    if not isinstance(sizes, Iterable) or not given or not ascends or given[0] < 2:
         raise UsageError(
-            f"prefill buckets must be strictly ascending integers of at least 2, got {given}",
+            f"prefill buckets must be strictly ascending integers of at least 2, got {sizes!r}",
             code="OST3002",
             remedy="pass lengths such as (16, 32, 64, 128), or leave prefill_buckets out",
         )

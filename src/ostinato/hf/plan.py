@@ -131,7 +131,7 @@ def read_stopping(criteria: Iterable[object]) -> tuple[int, ...]:
 
 
 def _ids(value: Any) -> tuple[int, ...]:
-    return tuple(int(each) for each in torch.as_tensor(value).reshape(-1).tolist())
+    return tuple(int(each) for each in torch.as_tensor(value, device="cpu").reshape(-1).tolist())
 
 
 _Reader = Callable[[Any, Sampling, dict[str, Any], int], None]

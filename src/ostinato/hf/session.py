@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from ostinato.graphs import Runner, graphed
-from ostinato.graphs.options import BackendName
+from ostinato.graphs.options import BackendName, check_options
 from ostinato.hf.admission import Admission
 from ostinato.hf.plan import Plan
 from ostinato.hf.probe import Anatomy
@@ -34,6 +34,26 @@ class SessionOptions:
 
     budget: int | str
     backend: BackendName
+
+
+def check_session_options(model: nn.Module, options: SessionOptions) -> None:
+    """Refuse now what `graphed` would refuse at the first request.
+
+    Raises:
+        UsageError: OST1001, OST1011.
+    """
+    check_options(
+        model,
+        buckets=None,
+        admit_after=1,
+        warmups=1,
+        budget=options.budget,
+        outputs="leased",
+        drop_unprofitable=True,
+        on_unfit="eager",
+        verify_every=0,
+        backend=options.backend,
+    )
 
 
 class Recorded:

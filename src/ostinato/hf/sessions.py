@@ -37,7 +37,12 @@ class Sessions:
         return len(self._by_rows)
 
     def find_or_make(
-        self, rows: int, prompt: int, columns: int, make: Callable[[int], Session]
+        self,
+        rows: int,
+        prompt: int,
+        columns: int,
+        make: Callable[[int], Session],
+        require_room: Callable[[int, int], None],
     ) -> tuple[Session, int | None]:
         """Return a session with room for `columns`, and the prompt's bucket.
 
@@ -46,9 +51,10 @@ class Sessions:
             prompt: Columns of the prompt.
             columns: Columns that the whole request will fill.
             make: Makes a session of a given length.
+            require_room: Raises if a cache of a length does not fit, even in place of some bytes.
 
         Raises:
-            DelegateError: The fixed length is too short.
+            DelegateError: The fixed length is too short, or memory is.
         """
         bucket = prompt_bucket(prompt, self._buckets)
         needed = max(columns, bucket or 0)
@@ -61,6 +67,9 @@ class Sessions:
                 f"{columns} columns are needed, max_cache_len is {self._limit}",
             )
         session = self._by_rows.get(rows)
+        if session is None or session.length < length:
+            # Before a session that serves shorter requests is given up.
+            require_room(length, 0 if session is None else session.state.cache.bytes)
         if session is not None and session.length < length:
             self._retire(self._by_rows.pop(rows))
             session = None

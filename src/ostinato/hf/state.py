@@ -115,10 +115,10 @@ class DecodeState:
         self.valid_BL.fill_(True)
         self.valid_BL[:, :prompt].copy_(valid_BP)
         padded = (*sampling.eos, *(-1,) * (EOS_ROOM - len(sampling.eos)))
-        self.eos_E.copy_(torch.tensor(padded))
+        self.eos_E.copy_(torch.tensor(padded, device="cpu"))
         # 1 - top_p in double precision first, as transformers has it.
         numbers = (sampling.penalty, sampling.temperature, 1 - sampling.top_p, sampling.min_p)
-        self.numbers.copy_(torch.tensor(numbers, dtype=torch.float32))
+        self.numbers.copy_(torch.tensor(numbers, dtype=torch.float32, device="cpu"))
         self._bar(sampling)
         if sampling.plan.penalises:
             self._remember(ids_BP, valid_BP, counts_padding=sampling.counts_padding)

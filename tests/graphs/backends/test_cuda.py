@@ -35,6 +35,8 @@ class Seen:
     externals: list[Tensor] = field(default_factory=list)
     generators: list[torch.Generator] = field(default_factory=list)
     devices: frozenset[torch.device] = frozenset({DEVICE})
+    draws: bool = False
+    has_collective: bool = False
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +155,7 @@ def test_replays_draw_what_eager_runs_would_have_drawn() -> None:
     eager = [torch.rand(4, device=DEVICE) for _ in range(4)]
     recording = record(
         lambda: torch.rand(4, device=DEVICE),
+        seen=Seen(draws=True),
         restore=lambda: torch.cuda.set_rng_state(state, DEVICE),
     )
     drawn = [recording.result.clone()]
@@ -234,7 +237,7 @@ def test_a_host_read_inside_the_capture_is_named_and_fully_undone() -> None:
     assert reserved() == before
     assert torch.rand(8, device=DEVICE).shape == (8,)  # the generator knows the capture is over
     kept = torch.ones(MIB, device=DEVICE)  # and the allocator diverts nothing
-    recording = record(lambda: kept + torch.rand(1, device=DEVICE))
+    recording = record(lambda: kept + torch.rand(1, device=DEVICE), seen=Seen(draws=True))
     recording.replay()
     assert float(recording.result.min()) >= 1
 
@@ -550,7 +553,7 @@ def test_a_device_that_works_is_said_to_have_survived() -> None:
     assert cuda.survived(DEVICE)
 
 
-def run_script(folder: Path, script: str, timeout_s: int = 120) -> subprocess.CompletedProcess[str]:
+def run_script(folder: Path, script: str, timeout_s: int = 60) -> subprocess.CompletedProcess[str]:
     # A file, not -c: processes that this one spawns read it again.
     path = folder / "script.py"
     path.write_text(script)
@@ -570,14 +573,16 @@ from ostinato.graphs.backends import cuda
 
 class Seen:
     ops, refusals, externals, generators, devices = 1, (), (), (), frozenset()
+    draws = has_collective = False
 
-def record(step):
+def record(step, seen=None):
     return cuda.backend().record(step, inputs=[], device=torch.device("cuda"), warmups=2,
-                                 observation=Seen(), restore=lambda: None)
+                                 observation=seen or Seen(), restore=lambda: None)
 """
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(90)
 def test_a_device_killed_by_a_kernel_is_said_not_to_have_survived(tmp_path: Path) -> None:
     done = run_script(
         tmp_path,
@@ -601,6 +606,7 @@ recording.release()
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(90)  # the script's own limit, and what surrounds it
 @pytest.mark.parametrize("world", [1, pytest.param(2, marks=pytest.mark.gpu2)])
 @pytest.mark.parametrize("order", ["group-first", "recording-first", "left-to-exit"])
 def test_a_recorded_all_reduce_does_not_hang_the_exit(
@@ -611,6 +617,7 @@ def test_a_recorded_all_reduce_does_not_hang_the_exit(
         + f"""
 import os, socket, sys
 import torch.distributed as dist
+from ostinato.graphs.observe import observe
 import torch.multiprocessing as processes
 
 def work(rank, world, port, order):
@@ -623,7 +630,8 @@ def work(rank, world, port, order):
         dist.all_reduce(x)
         return x + 1
     step()
-    recording = record(step)
+    seen = observe(step, [], device=torch.device("cuda", rank))
+    recording = record(step, seen)
     recording.replay()
     torch.cuda.synchronize()
     if order == "recording-first":

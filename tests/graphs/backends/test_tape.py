@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -135,16 +136,6 @@ def test_a_recording_replays_in_another_thread(x: Tensor) -> None:
     assert recording.result.eq(3).all()
 
 
-def test_a_replay_under_autocast_makes_the_recorded_calls() -> None:
-    signal, kernel = torch.randn(1, 2, 8), torch.randn(3, 2, 3)
-    step = torch.nn.functional.conv1d  # has no variant with out=, which autocast would leave alone
-    recording = record(lambda: step(signal, kernel), [signal])
-    expected = step(signal, kernel)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        recording.replay()
-    torch.testing.assert_close(recording.result, expected, rtol=0, atol=0)
-
-
 def test_a_replay_does_not_change_grad_mode(x: Tensor) -> None:
     recording = record(lambda: x * 2, [x])
     with torch.enable_grad():
@@ -230,3 +221,82 @@ def test_recording_honours_the_number_of_warm_ups(x: Tensor) -> None:
         restore=lambda: restored.append(0),
     )
     assert (len(runs), len(restored)) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda x: (x * 2).sum() + torch.nn.functional.mse_loss(x, x * 3),
+        lambda x: torch.where(x > 0, x, torch.zeros((), device="cpu"))[None] @ x.t(),
+        lambda x: torch.topk(x, 2).values + torch.tensor(1.0, device="cpu"),
+        lambda x: x[:0] * 2,
+    ],
+)
+def test_the_default_device_does_not_redirect_the_tape(
+    step: Callable[[Tensor], object], x: Tensor
+) -> None:
+    expected = step(x)
+    elsewhere = record(lambda: step(x), [x])
+    with torch.device("meta"):
+        recording = record(lambda: step(x), [x])
+        recording.replay()
+    assert recording.nodes == elsewhere.nodes
+    torch.testing.assert_close(recording.result, expected)
+
+
+def test_autocast_turned_off_inside_the_step_is_off_in_replays() -> None:
+    """A call without a variant for given memory goes through autocast's own dispatch."""
+    library = torch.library.Library("ostinato_test", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CPU")
+    cast = torch.library.Library("ostinato_test", "IMPL", "AutocastCPU")
+
+    def twice_in_half(x: Tensor) -> Tensor:
+        with torch._C._ExcludeDispatchKeyGuard(
+            torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+        ):
+            return torch.ops.ostinato_test.twice(x.bfloat16()).float()
+
+    cast.impl("twice", twice_in_half)
+    try:
+        x = torch.tensor([1.001, 2.002])
+
+        def step() -> Tensor:
+            with torch.autocast("cpu", enabled=False):
+                return torch.ops.ostinato_test.twice(x) + 0
+
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+            recording = record(step, [x])
+            expected = step()
+            recording.replay()
+        torch.testing.assert_close(recording.result, expected, rtol=0, atol=0)
+    finally:
+        cast._destroy()
+        library._destroy()
+
+
+@pytest.mark.skipif(
+    not (torch.distributed.is_available() and torch.distributed.is_gloo_available()),
+    reason="this torch has no gloo",
+)
+def test_a_collective_on_the_cpu_is_refused_before_a_second_one_is_made(
+    x: Tensor, tmp_path: Path
+) -> None:
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path / 'store'}", rank=0, world_size=1
+    )
+    runs = []
+
+    def step() -> Tensor:
+        runs.append(1)
+        y = x * 2
+        torch.distributed.all_reduce(y)
+        return y
+
+    try:
+        with pytest.raises(CaptureError, match=r"c10d\.allreduce_.*all_reduce") as caught:
+            record(step, [x])
+    finally:
+        torch.distributed.destroy_process_group()
+    assert caught.value.reason == "capture-error"
+    assert len(runs) == 1

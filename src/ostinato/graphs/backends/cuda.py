@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,13 @@ from ostinato.graphs.backends.cuda_capture import (
 )
 from ostinato.graphs.backends.cuda_failures import explained, refused, refused_by
 from ostinato.graphs.backends.cuda_nodes import census
-from ostinato.graphs.backends.cuda_pool import pool_bytes
-from ostinato.graphs.backends.cuda_recording import CudaRecording, release_all
+from ostinato.graphs.backends.cuda_recording import (
+    CudaRecording,
+    release_all,
+    release_deferred,
+)
+from ostinato.graphs.backends.cuda_teardown import end_before_its_group
+from ostinato.graphs.drawing import drawing_capture
 from ostinato.graphs.reasons import Reason
 
 if TYPE_CHECKING:
@@ -80,6 +86,7 @@ class CudaBackend:
             finally:
                 caller.wait_stream(side)
             recording.enter()
+            release_deferred()
             return recording
 
     def time_us(
@@ -200,13 +207,17 @@ def _record(
     for _ in range(warmups):
         restore()
         guarded()
-    made = capture_with_retries(
-        guarded,
-        restore=restore,
-        stream=side,
-        generators=observation.generators,
-        idle=observation.ops == 0,
-    )
+    with drawing_capture() if observation.draws else nullcontext(True) as is_alone:
+        if not is_alone:
+            raise refused(Reason.CAPTURE_ERROR, "runs that draw were under way for too long")
+        made = capture_with_retries(
+            guarded,
+            restore=restore,
+            stream=side,
+            generators=observation.generators,
+            draws=observation.draws,
+            idle=observation.ops == 0,
+        )
     return _finish(made, inputs, side, observation)
 
 
@@ -223,7 +234,7 @@ def _finish(
         made.result,
         nodes=counted.working if counted else observation.ops,
         nodes_counted=counted is not None,
-        pool_bytes=pool_bytes(made.pool),
+        pool_bytes=made.pool_bytes,
         keep=(
             tuple(inputs),
             [outside.detach() for outside in observation.externals],
@@ -231,5 +242,7 @@ def _finish(
         ),
         stream=side,
     )
+    if observation.has_collective:
+        end_before_its_group(recording)
     recording.replay()
     return recording

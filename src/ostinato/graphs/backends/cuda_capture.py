@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from traceback import clear_frames
 from typing import Any, cast
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ostinato.graphs.backends.cuda_failures import InductorGraphInside, invalidated_from_outside
-from ostinato.graphs.backends.cuda_pool import Pool, new_pool, reclaim
+from ostinato.graphs.backends.cuda_pool import Pool, new_pool, reclaim, reserved_bytes
 
 # One capture at a time in the whole process: torch's allocator, generators and cuBLAS handles keep
 # process-wide state about "the" capture. Re-entrant, so that the runner may hold it round more.
@@ -37,10 +37,10 @@ _unended: list[torch.cuda.CUDAGraph] = []
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A graph not yet instantiated, the pool that feeds it, and what the step returned."""
+    """A graph not yet instantiated, the bytes of its private pool, and what the step returned."""
 
     graph: torch.cuda.CUDAGraph
-    pool: Pool
+    pool_bytes: int
     result: object
 
 
@@ -98,6 +98,7 @@ def capture_with_retries(
     restore: Callable[[], None],
     stream: torch.cuda.Stream,
     generators: Sequence[torch.Generator],
+    draws: bool,
     idle: bool,
 ) -> Capture:
     """Capture `step`, again after a pause if something else than the step broke the capture.
@@ -107,6 +108,7 @@ def capture_with_retries(
         restore: Called before each attempt, outside the capture.
         stream: The current stream, not the default one, on which the step was warmed up.
         generators: Private generators of this device that the step draws from.
+        draws: The step draws random numbers.
         idle: The step launches nothing: one fill is recorded in its place, since torch warns of a
             graph without nodes.
     """
@@ -115,7 +117,7 @@ def capture_with_retries(
     for attempt in range(1, _ATTEMPTS + 1):
         restore()
         try:
-            return _capture(step, stream, generators, marker, idle=idle)
+            return _capture(step, stream, generators, marker, draws=draws, idle=idle)
         except Exception as error:
             if attempt == _ATTEMPTS or not invalidated_from_outside(error):
                 raise
@@ -130,6 +132,7 @@ def _capture(
     generators: Sequence[torch.Generator],
     marker: Tensor,
     *,
+    draws: bool,
     idle: bool,
 ) -> Capture:
     # keep_graph: the driver can count the nodes, and a graph given up is never instantiated.
@@ -141,8 +144,10 @@ def _capture(
     # private pool and so lives as long as the graph; forgotten after it, no eager call shares it.
     # One in the common pool would be freed under the graph by the next such call in the process.
     torch._C._cuda_clearCublasWorkspaces()
+    reserved = reserved_bytes(stream.device_index)
     try:
-        graph.capture_begin(pool=cast(Any, pool), capture_error_mode="thread_local")
+        with nullcontext() if draws else _default_generator_left_out(stream.device_index):
+            graph.capture_begin(pool=cast(Any, pool), capture_error_mode="thread_local")
         result = step()
         if idle:
             marker.zero_()
@@ -154,7 +159,26 @@ def _capture(
         raise
     finally:
         torch._C._cuda_clearCublasWorkspaces()
-    return Capture(graph, pool, result)
+    taken = max(0, reserved_bytes(stream.device_index) - reserved)
+    return Capture(graph, taken, result)
+
+
+@contextmanager
+def _default_generator_left_out(device_index: int) -> Iterator[None]:
+    """Begin a capture without the device's default generator.
+
+    A capture takes that generator into its service, and any other thread that then draws from it
+    gets "Offset increment outside graph capture". A step that draws nothing needs none, so a
+    stand-in is taken; should the step draw after all, its capture fails and says so.
+    """
+    default = torch.cuda.default_generators[device_index]
+    own = default.graphsafe_get_state()
+    stand_in = torch.Generator(torch.device("cuda", device_index))
+    default.graphsafe_set_state(stand_in.graphsafe_get_state())
+    try:
+        yield
+    finally:
+        default.graphsafe_set_state(own)
 
 
 def forget_locals(error: BaseException | None) -> None:

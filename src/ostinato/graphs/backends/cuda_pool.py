@@ -1,7 +1,7 @@
 """The memory pool of one CUDA recording: how much it holds, and how a failed one is given back.
 
 Every recording owns one private pool of torch's allocator, so its bytes can be counted and returned
-by themselves. `cuda_capture.py` calls `reclaim` when a capture broke, `cuda.py` calls `pool_bytes`.
+by themselves. `cuda_capture.py` measures it, and calls `reclaim` when a capture broke.
 """
 
 from __future__ import annotations
@@ -21,13 +21,17 @@ def new_pool() -> Pool:
     return torch.cuda.graph_pool_handle()
 
 
-def pool_bytes(pool: Pool) -> int:
-    """Return the bytes that `pool` took from the driver, unused parts of its segments included.
+def reserved_bytes(device_index: int) -> int:
+    """Return the bytes that torch's allocator holds on a device, unused ones included.
+
+    What a private pool takes from the driver is the growth of this over its capture: a private pool
+    never takes blocks of the common one. (The allocator's snapshot tells a pool's segments apart,
+    but in torch 2.11 a few hundred snapshots corrupt the interpreter's memory; seen on an H200.)
 
     Graph nodes and kernel arguments, which the driver keeps elsewhere, are not in it: the driver
     reports only the whole device's free memory, and that moves with every other process.
     """
-    return sum(int(segment["total_size"]) for segment in _segments(pool))
+    return torch.cuda.memory_reserved(device_index)
 
 
 def reclaim(pool: Pool, device_index: int) -> None:

@@ -37,14 +37,26 @@ class _Held:
         self.stream = stream
 
     def let_go(self) -> None:
-        # Wait for the last use alone, not for the device. A capture of this thread forbids waiting;
-        # then the allocator's own cudaFree, which waits, is the guard. A dead device only raises.
+        # A capture of this thread forbids both waiting and destroying a graph.
+        if torch.cuda.is_current_stream_capturing():
+            _deferred.append(self)
+            return
+        # Wait for the last use alone, not for the device. A dead device only raises.
         with suppress(RuntimeError):
-            if not torch.cuda.is_current_stream_capturing():
-                self.stream.record_event().synchronize()
+            self.stream.record_event().synchronize()
         with suppress(RuntimeError):
             self.graph.reset()
         self.keep = None
+
+
+# Let go in the middle of a capture, say by the garbage collector; released when that is over.
+_deferred: list[_Held] = []
+
+
+def release_deferred() -> None:
+    """Release what was let go while a capture was under way."""
+    while _deferred:
+        _deferred.pop().let_go()
 
 
 class CudaRecording:
@@ -55,7 +67,7 @@ class CudaRecording:
             itself, bound: the Python one above it checks a debugging aid that we never turn on.
         nodes: Graph nodes that do work in one replay.
         nodes_counted: Whether the driver counted them; otherwise `nodes` are the eager run's ops.
-        bytes: The private pool's memory (see `pool_bytes`).
+        bytes: The private pool's memory (see `reserved_bytes`).
     """
 
     __slots__ = (

@@ -19,13 +19,13 @@ class Arena:
     __slots__ = ("_block", "_starts")
 
     def __init__(self, nbytes: int, starts: Mapping[int, int]) -> None:
-        self._block = memoryview(torch.empty(nbytes, dtype=torch.uint8).numpy().data)
+        self._block = memoryview(torch.empty(nbytes, dtype=torch.uint8, device="cpu").numpy().data)
         self._starts = starts
 
     def storage(self, region: int, nbytes: int) -> torch.UntypedStorage:
         """Return the memory of a region, as a storage that can neither grow nor move."""
         if nbytes == 0:
-            return torch.empty(0, dtype=torch.uint8).untyped_storage()
+            return torch.empty(0, dtype=torch.uint8, device="cpu").untyped_storage()
         start = self._starts[region]
         part = self._block[start : start + nbytes]
         return torch.frombuffer(part, dtype=torch.uint8).untyped_storage()

@@ -8,6 +8,7 @@ mode that looks at the aten call and stops it: only the exact call that was reco
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -92,7 +93,8 @@ class _Look(TorchDispatchMode):
 def _call_made_by(door: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Look:
     look = _Look()
     try:
-        with look:
+        # Some doors are deprecated; they are only looked at, so nobody needs to hear it.
+        with warnings.catch_warnings(action="ignore"), look:
             door(*args, **kwargs)
     except (_Stopped, TypeError, RuntimeError, IndexError):
         pass  # a door that does not take these arguments is not the one

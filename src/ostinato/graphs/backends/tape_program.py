@@ -79,7 +79,7 @@ class Value:
 
     def over(self, storage: torch.UntypedStorage) -> Tensor:
         """Build the tensor on the memory of its region."""
-        tensor = torch.empty(0, dtype=self.dtype)
+        tensor = torch.empty(0, dtype=self.dtype, device="cpu")
         tensor.set_(storage, self.offset, self.shape, self.stride)
         if self.is_conj:
             tensor = torch._conj(tensor)

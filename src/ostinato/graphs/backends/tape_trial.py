@@ -77,5 +77,5 @@ class Trials:
 
 
 def _zeros_like(value: Value) -> Tensor:
-    zeros = torch.empty_strided(value.shape, value.stride, dtype=value.dtype).zero_()
+    zeros = torch.empty_strided(value.shape, value.stride, dtype=value.dtype, device="cpu").zero_()
     return torch._conj(zeros) if value.is_conj else zeros

@@ -1,0 +1,51 @@
+"""The bounds within which the scheduler plans: how much at once, how long, how many may wait."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from ostinato.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one engine can hold, and what it may do in one step.
+
+    Attributes:
+        max_batch: Rows of the resident state: requests that run at the same time.
+        max_model_len: Tokens, prompt and answer together, that the model holds.
+        page_tokens: Tokens whose keys and values fill one page.
+        prefill_tokens: The most prompt tokens in one plan.
+        steps_per_launch: The most decode steps in one launch.
+        max_waiting: The most requests that wait; one more is refused.
+        max_waiting_tokens: The most tokens that wait. One prompt alone may be longer than this.
+        priority_s: One level of priority is worth so many seconds of waiting. Finite, so that a
+            request of low priority is overtaken for a while and never for ever.
+
+    Raises:
+        UsageError: OST5006, a bound below 1, or a negative worth of priority.
+    """
+
+    max_batch: int = 256
+    max_model_len: int = 2048
+    page_tokens: int = 16
+    prefill_tokens: int = 2048
+    steps_per_launch: int = 8
+    max_waiting: int = 1024
+    max_waiting_tokens: int = 4 * 1024 * 1024
+    priority_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        for bound in fields(self):
+            value = getattr(self, bound.name)
+            least = 0 if bound.name == "priority_s" else 1
+            if not value >= least:
+                raise UsageError(
+                    f"{bound.name} must be at least {least}, got {value!r}",
+                    code="OST5006",
+                    remedy=f"pass {bound.name} as a number of {least} or more",
+                )
+
+    def pages_for(self, tokens: int) -> int:
+        """Return how many pages hold the keys and values of `tokens` tokens."""
+        return -(-tokens // self.page_tokens)

@@ -1,0 +1,98 @@
+"""Builds a decoder: checks everything that can be checked, then allocates, then fills.
+
+The order matters to who waits: a lost shard, a wrong shape or too little memory is one error after
+milliseconds, with nothing allocated, and not one after the first 15 GB have been read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from ostinato.checkpoints.memory import available_bytes, require_memory, telling_memory
+from ostinato.llm.models.gpt2 import Gpt2Decoder
+from ostinato.llm.models.layers import LayerNorm, RmsNorm
+from ostinato.llm.models.llama import LlamaDecoder
+from ostinato.llm.models.weights import check, load_weights, source_of
+
+if TYPE_CHECKING:
+    from ostinato.llm.models.config import DecoderConfig
+    from ostinato.llm.models.decoder import Decoder
+
+_CLASSES: Mapping[str, type[Decoder]] = MappingProxyType(
+    {
+        "llama": LlamaDecoder,
+        "mistral": LlamaDecoder,
+        "qwen2": LlamaDecoder,
+        "qwen3": LlamaDecoder,
+        "gpt2": Gpt2Decoder,
+    }
+)
+_DUMMY_DEVIATION = 0.02
+
+
+def build(
+    config: DecoderConfig,
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+    load: Literal["auto", "dummy"] = "auto",
+    folder: Path | str | None = None,
+    is_invariant: bool | None = None,
+) -> Decoder:
+    """Return a decoder with its weights in memory.
+
+    Args:
+        load: "auto" reads `folder`; "dummy" fills in small random numbers, for benchmarks.
+        folder: A transformers folder with safetensors files.
+        is_invariant: Whether a token's bits must not depend on the tokens computed with it; None:
+            on a CPU in float32 they do not, elsewhere they may.
+
+    Raises:
+        UsageError: OST2021 to OST2023, files are missing or corrupt; OST5203 to OST5206, tensors
+            are missing, do not fit, or have no place.
+        ResourceError: OST2025, not enough memory.
+    """
+    if is_invariant is None:
+        is_invariant = device.type == "cpu" and dtype == torch.float32
+    kind = _CLASSES[config.architecture]
+    with torch.device("meta"):
+        decoder = kind(config, is_invariant=is_invariant).to(dtype)
+    if load == "auto":
+        assert folder is not None, "load='auto' reads a folder"
+        check(decoder, source_of(folder))
+    _require_room(decoder.bytes, device)
+    with telling_memory("building the model"):
+        decoder.to_empty(device=device)
+    decoder.settle()
+    if load == "auto":
+        assert folder is not None
+        load_weights(decoder, Path(folder))
+    else:
+        _fill_with_noise(decoder)
+    return decoder.eval()
+
+
+def _require_room(needed_bytes: int, device: torch.device) -> None:
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        require_memory(needed_bytes, free, "the model", str(device))
+    else:
+        require_memory(needed_bytes, available_bytes(), "the model", "host")
+
+
+def _fill_with_noise(decoder: Decoder) -> None:
+    """Give every weight a value that keeps activations in range; the same ones every time."""
+    place = next(decoder.parameters()).device
+    generator = torch.Generator(place).manual_seed(0)
+    with torch.inference_mode():
+        for module in decoder.modules():
+            for name, weight in module.named_parameters(recurse=False):
+                if isinstance(module, RmsNorm | LayerNorm):
+                    weight.fill_(1.0 if name == "weight" else 0.0)
+                else:
+                    weight.normal_(0.0, _DUMMY_DEVIATION, generator=generator)

@@ -1,0 +1,86 @@
+"""Requests that wait, the smallest rank first, and when one more is too many."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+
+from ostinato.llm.limits import Limits
+from ostinato.llm.refusals import queue_full
+from ostinato.llm.scheduler.progress import Progress
+
+
+def _rank(progress: Progress) -> tuple[float, int]:
+    return progress.rank
+
+
+class Ranked:
+    """Requests in the order of their ranks, which are all different."""
+
+    def __init__(self) -> None:
+        self._in_order: list[Progress] = []
+
+    def __len__(self) -> int:
+        return len(self._in_order)
+
+    @property
+    def first(self) -> Progress:
+        """The one whose turn comes first."""
+        return self._in_order[0]
+
+    @property
+    def last(self) -> Progress:
+        """The one whose turn comes last."""
+        return self._in_order[-1]
+
+    def in_order(self) -> tuple[Progress, ...]:
+        """Return all of them as they stand now."""
+        return tuple(self._in_order)
+
+    def add(self, progress: Progress) -> None:
+        """Put one where its rank belongs."""
+        insort(self._in_order, progress, key=_rank)
+
+    def remove(self, progress: Progress) -> None:
+        """Take one out, which must be there."""
+        at = bisect_left(self._in_order, progress.rank, key=_rank)
+        assert self._in_order[at] is progress
+        del self._in_order[at]
+
+
+class Waiting(Ranked):
+    """The queue: ranked, and bounded for those who come new."""
+
+    def __init__(self, limits: Limits) -> None:
+        super().__init__()
+        self._limits = limits
+        self._tokens = 0
+
+    @property
+    def tokens(self) -> int:
+        """How many known tokens wait to be prefilled."""
+        return self._tokens
+
+    def check_room(self, prompt_tokens: int) -> None:
+        """Refuse a newcomer whom the bounds leave no room.
+
+        A preempted request comes back without asking: it was let in before.
+
+        Raises:
+            QueueFull: OST5101, too many requests or too many tokens wait.
+        """
+        most, most_tokens = self._limits.max_waiting, self._limits.max_waiting_tokens
+        too_long = len(self) > 0 and self._tokens + prompt_tokens > most_tokens
+        if len(self) >= most or too_long:
+            raise queue_full(len(self), self._tokens, most, most_tokens, prompt_tokens)
+
+    def add(self, progress: Progress) -> None:
+        super().add(progress)
+        self._tokens += len(progress.tokens)
+
+    def remove(self, progress: Progress) -> None:
+        super().remove(progress)
+        self._tokens -= len(progress.tokens)
+
+    def lengthened(self, tokens: int) -> None:
+        """Count `tokens` that a launch brought to a request which waits again."""
+        self._tokens += tokens

@@ -1,0 +1,142 @@
+"""Requests: what cannot be served is refused where it comes in."""
+
+import pickle
+from dataclasses import FrozenInstanceError
+from math import inf, nan
+from typing import Any
+
+import pytest
+
+from ostinato.errors import UsageError, WrongTypeError
+from ostinato.llm.limits import Limits
+from ostinato.llm.request import FinishReason, Request, SamplingParams
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_tokens", 0),
+        ("max_tokens", -5),
+        ("temperature", -0.1),
+        ("temperature", inf),
+        ("temperature", nan),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("top_k", -2),
+        ("min_p", 1.5),
+        ("n", 0),
+        ("seed", 2**64),
+        ("stop", ["", "x"]),
+        ("stop_token_ids", [-1]),
+        ("min_tokens", 17),
+        ("repetition_penalty", 0.0),
+        ("presence_penalty", 2.5),
+        ("frequency_penalty", -2.5),
+        ("logit_bias", {3: 101.0}),
+        ("logit_bias", {-3: 1.0}),
+        ("logprobs", -1),
+    ],
+)
+def test_a_value_out_of_range_is_refused_and_named(name: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=name) as caught:
+        SamplingParams(**{name: value})
+    assert caught.value.code == "OST5001"
+    shown = {"stop_token_ids": "-1", "logit_bias": "got "}.get(name, repr(value))
+    assert shown in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_tokens", 1.5),
+        ("max_tokens", True),
+        ("top_k", "5"),
+        ("temperature", "hot"),
+        ("seed", 1.0),
+        ("stop", 3),
+        ("stop", [3]),
+        ("stop_token_ids", "abc"),
+        ("stop_token_ids", ["a"]),
+        ("ignore_eos", 1),
+        ("logit_bias", [(1, 2.0)]),
+        ("logit_bias", {1: "much"}),
+    ],
+)
+def test_a_value_of_the_wrong_type_is_a_type_error_too(name: str, value: Any) -> None:
+    with pytest.raises(WrongTypeError, match=name) as caught:
+        SamplingParams(**{name: value})
+    assert caught.value.code == "OST5001"
+
+
+def test_values_at_the_edges_are_taken() -> None:
+    params = SamplingParams(
+        max_tokens=1, temperature=0, top_p=1, top_k=-1, min_p=1, seed=-(2**63), min_tokens=1
+    )
+    assert params.is_greedy
+    assert params.top_k == 0
+
+
+def test_one_stop_text_is_the_same_as_a_list_of_one() -> None:
+    assert SamplingParams(stop="end") == SamplingParams(stop=["end"])
+    assert SamplingParams(stop="end").stop == ("end",)
+
+
+def test_parameters_keep_no_hold_on_what_the_caller_may_change() -> None:
+    bias = {5: 1}
+    stops = ["a"]
+    params = SamplingParams(logit_bias=bias, stop=stops)
+    bias[6] = 2
+    stops.append("b")
+    assert params.logit_bias == {5: 1.0}
+    assert params.stop == ("a",)
+
+
+def test_parameters_are_frozen_hashable_and_cross_a_process_boundary() -> None:
+    params = SamplingParams(logit_bias={1: 2.0}, schema={"type": "object"}, stop="x")
+    with pytest.raises(FrozenInstanceError):
+        params.n = 2  # type: ignore[misc]
+    assert hash(params) == hash(pickle.loads(pickle.dumps(params)))
+    assert pickle.loads(pickle.dumps(params)) == params
+
+
+def test_an_unknown_option_is_an_error_that_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match="max_token'") as caught:
+        SamplingParams.read({"max_token": 5})
+    assert caught.value.code == "OST5003"
+    assert "did you mean max_tokens?" in caught.value.remedy
+    with pytest.raises(UsageError, match="zzz") as caught:
+        SamplingParams.read({"zzz": 5})
+    assert "temperature" in caught.value.remedy
+
+
+def test_read_builds_from_known_options() -> None:
+    assert SamplingParams.read({"max_tokens": 5}) == SamplingParams(max_tokens=5)
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    with pytest.raises(UsageError, match="'a' has an empty prompt") as caught:
+        Request("a", ())
+    assert caught.value.code == "OST5004"
+
+
+def test_an_arrival_that_cannot_be_compared_is_refused() -> None:
+    with pytest.raises(UsageError, match="nan") as caught:
+        Request("a", (1,), arrival_s=nan)
+    assert caught.value.code == "OST5005"
+
+
+def test_finish_reasons_are_the_words_that_clients_know() -> None:
+    assert [str(reason) for reason in FinishReason] == ["stop", "length", "abort", "error"]
+
+
+@pytest.mark.parametrize("name", ["max_batch", "prefill_tokens", "page_tokens", "max_waiting"])
+def test_a_limit_below_one_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match=f"{name} must be at least 1, got 0") as caught:
+        Limits(**{name: 0})
+    assert caught.value.code == "OST5006"
+
+
+@pytest.mark.parametrize("worth", [-1.0, nan])
+def test_priority_cannot_be_worth_less_than_nothing(worth: float) -> None:
+    with pytest.raises(UsageError, match="priority_s"):
+        Limits(priority_s=worth)
