@@ -35,7 +35,7 @@ class Effort:
     answers: int = 3
     learnt_from: int = 100
     requests: int = 200
-    traffic_s: float = 30.0
+    traffic_s: float = 85.0
 
 
 QUICK = Effort(
