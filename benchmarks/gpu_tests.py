@@ -18,7 +18,7 @@ import tempfile
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import torch
@@ -36,12 +36,24 @@ def main(target: Path, workers: int, paths: list[Path]) -> int:
     files = sorted(set(_files(paths)))
     outcomes: dict[str, str] = {}
     crashed = []
+    left = {str(file) for file in files}
     with ThreadPoolExecutor(workers) as pool:
-        for file, code, found in pool.map(_run, files):
+        for done in as_completed(pool.submit(_run, file) for file in files):
+            file, code, found = done.result()
             outcomes |= found
+            left.discard(str(file))
             # 0 passed, 1 failed, 5 no test with these marks; anything else broke off.
             if code not in (0, 1, 5):
                 crashed.append(f"{file}: exit status {code}")
+            # After each file: whoever runs out of time keeps what is known.
+            _write(target, outcomes, crashed, sorted(left))
+    counts = Counter(outcomes.values())
+    failed = sorted(name for name, outcome in outcomes.items() if outcome == "failed")
+    print(json.dumps(counts), *failed, *crashed, sep="\n")
+    return int(bool(failed or crashed))
+
+
+def _write(target: Path, outcomes: dict[str, str], crashed: list[str], left: list[str]) -> None:
     counts = Counter(outcomes.values())
     result = {
         "date": datetime.datetime.now(tz=datetime.UTC).date().isoformat(),
@@ -52,10 +64,9 @@ def main(target: Path, workers: int, paths: list[Path]) -> int:
         "failed": sorted(name for name, outcome in outcomes.items() if outcome == "failed"),
         "crashed": crashed,
         "skipped": sorted(name for name, outcome in outcomes.items() if outcome == "skipped"),
+        "not_run": left,
     }
     target.write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(result["counts"]), *result["failed"], *crashed, sep="\n")
-    return int(bool(counts["failed"] or crashed))
 
 
 def _files(paths: list[Path]) -> Iterator[Path]:

@@ -1,17 +1,20 @@
 #!/bin/sh
-# Everything that needs a GPU, in one go: the tests marked `gpu`, then the benchmark.
+# Everything that needs a GPU, in one go: the tests marked `gpu`, then the benchmarks.
 #
 #   benchmarks/on_gpu.sh OUT [options of `ostinato bench graphs`]
 #
 # Runs from a checkout, installed or not. Into the folder OUT go gpu-tests.json and gpu-tests.log,
-# graphs_<gpu>_<date>.json and bench.log. Both parts run whatever becomes of the other.
+# graphs_<gpu>_<date>.json and graphs.log, and decode_* and offline_* where they are asked for. Each
+# part runs whatever becomes of the others.
 #
 #   PYTHON   interpreter (python3)
 #   TEST_S   seconds for the tests (240); 0 leaves them out
 #   TESTS    what to test (tests)
 #   WORKERS  test files that run at a time (8)
-#   BENCH_S  seconds for the benchmark (450); 0 leaves it out. A minute before the end it begins
+#   BENCH_S  seconds for `bench graphs` (450); 0 leaves it out. A minute before the end it begins
 #            nothing new, and reports what remains as not run.
+#   DECODE_S, OFFLINE_S   seconds for `bench decode` and `bench offline` (0)
+#   DECODE, OFFLINE       their options
 set -u
 
 OUT=${1:?usage: benchmarks/on_gpu.sh OUT [options of ostinato bench graphs]}
@@ -23,6 +26,8 @@ TEST_S=${TEST_S:-240}
 TESTS=${TESTS:-tests}
 WORKERS=${WORKERS:-8}
 BENCH_S=${BENCH_S:-450}
+DECODE_S=${DECODE_S:-0}
+OFFLINE_S=${OFFLINE_S:-0}
 PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONPATH HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1
 
@@ -61,18 +66,28 @@ if [ "$TEST_S" -gt 0 ]; then
   tail -n 30 "$OUT/gpu-tests.log"
 fi
 
-if [ "$BENCH_S" -gt 0 ]; then
-  wait # the compilers share the GPU: what is measured has it alone
-  gpu=$("$PYTHON" -c 'import torch
+gpu=$("$PYTHON" -c 'import torch
 name = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 print(name.lower().replace("nvidia ", "").replace(" ", "-"))')
-  result=$OUT/graphs_${gpu}_$(date -u +%Y-%m-%d).json
-  bench=0
-  # stdout goes to a file of its own, so that what people read can be shown without the JSON.
-  timeout "$BENCH_S" "$PYTHON" -m ostinato.cli bench graphs --budget-s "$((BENCH_S - 60))" \
-    --out "$result" "$@" >"$OUT/bench.log" 2>"$OUT/bench-progress.log" || bench=$?
-  echo "benchmark: exit status $bench"
-  [ "$bench" -eq 0 ] || { tail -n 20 "$OUT/bench-progress.log"; status=$bench; }
-  grep -v '^{' "$OUT/bench.log"
-fi
+day=$(date -u +%Y-%m-%d)
+
+# bench PART SECONDS OPTIONS...: stdout goes to a file of its own, so that what people read can be
+# shown without the JSON.
+bench() {
+  part=$1 seconds=$2
+  shift 2
+  timeout "$seconds" "$PYTHON" -m ostinato.cli bench "$part" \
+    --out "$OUT/${part}_${gpu}_$day.json" "$@" >"$OUT/$part.log" 2>"$OUT/$part-progress.log"
+  ended=$?
+  echo "bench $part: exit status $ended"
+  [ "$ended" -eq 0 ] || { tail -n 20 "$OUT/$part-progress.log"; status=$ended; }
+  grep -v '^{' "$OUT/$part.log"
+}
+
+wait # the compilers share the GPU: what is measured has it alone
+# shellcheck disable=SC2086 # lists of options
+[ "$DECODE_S" -eq 0 ] || bench decode "$DECODE_S" --budget-s "$((DECODE_S - 30))" ${DECODE:-}
+# shellcheck disable=SC2086
+[ "$OFFLINE_S" -eq 0 ] || bench offline "$OFFLINE_S" ${OFFLINE:-}
+[ "$BENCH_S" -eq 0 ] || bench graphs "$BENCH_S" --budget-s "$((BENCH_S - 60))" "$@"
 exit "$status"

@@ -14,6 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
+# Triton asks this once, when it is first imported: without a GPU its kernels run in Python.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 from ostinato import instruments
 from ostinato.instruments import Instrument
 

@@ -46,4 +46,7 @@ def test_there_is_one_door_to_cuda_graphs() -> None:
 
 def test_only_hf_and_what_stands_above_it_imports_transformers() -> None:
     importers = modules_that_say(r"^\s*(from|import) transformers\b")
-    assert {name.split("/")[0] for name in importers} <= {"hf", "bench", "cli", "checkpoints"}
+    in_the_engine = {name for name in importers if name.startswith("llm/")}
+    assert in_the_engine == {"llm/models/any_hf.py"}  # for models the engine has no code for
+    others = {name.split("/")[0] for name in importers - in_the_engine}
+    assert others <= {"hf", "bench", "cli", "checkpoints"}

@@ -18,12 +18,14 @@ def test_the_public_names_are_these_in_order() -> None:
         "CaptureError",
         "Decision",
         "InternalError",
+        "LLM",
         "Lease",
         "OstinatoError",
         "OstinatoWarning",
         "Outcome",
         "Reason",
         "ResourceError",
+        "SamplingParams",
         "StaleLease",
         "UsageError",
         "__version__",
@@ -56,6 +58,7 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         "import ostinato.units, ostinato.errors, ostinato.instruments",
         "import ostinato.prometheus",
         "import ostinato.cli",
+        "import ostinato; ostinato.SamplingParams",
     ],
 )
 def test_it_does_not_import_torch(statement: str) -> None:

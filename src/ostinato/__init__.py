@@ -7,6 +7,7 @@ General layout, from the bottom up:
 - `graphs`: the heart: `graphed(fn)` records and replays any callable.
 - `checkpoints`: folders, safetensors, GGUF, tokenizers and chat templates.
 - `hf`: `accelerate(model)`, the drop-in for transformers; a thin client of `graphs`.
+- `llm`: the engine, `LLM(model)`: continuous batching with the decode state on the device.
 - `bench`, `cli`: the benchmarks and the `ostinato` command.
 
 Only public names live here, and each is imported when it is first used, so that reading an
@@ -38,20 +39,23 @@ if TYPE_CHECKING:
         graphed,
     )
     from ostinato.hf import accelerate
+    from ostinato.llm import LLM, SamplingParams
 
 __version__: str
 
-__all__ = [
+__all__ = [  # noqa: RUF022 - it takes LLM for a constant
     "Buckets",
     "CaptureError",
     "Decision",
     "InternalError",
+    "LLM",
     "Lease",
     "OstinatoError",
     "OstinatoWarning",
     "Outcome",
     "Reason",
     "ResourceError",
+    "SamplingParams",
     "StaleLease",
     "UsageError",
     "__version__",
@@ -60,6 +64,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "LLM": "ostinato.llm",
     "Buckets": "ostinato.graphs",
     "CaptureError": "ostinato.errors",
     "Decision": "ostinato.graphs",
@@ -70,6 +75,7 @@ _HOMES = {
     "Outcome": "ostinato.graphs",
     "Reason": "ostinato.graphs",
     "ResourceError": "ostinato.errors",
+    "SamplingParams": "ostinato.llm",
     "StaleLease": "ostinato.errors",
     "UsageError": "ostinato.errors",
     "accelerate": "ostinato.hf",

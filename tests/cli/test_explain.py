@@ -1,5 +1,7 @@
 """`ostinato explain`: one page, all of them, or a folder of them."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,17 @@ def test_no_word_lists_every_page_with_its_title(capsys: pytest.CaptureFixture[s
     for page in explain.pages():
         assert f"{page.word} " in shown
         assert page.title in shown
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+@pytest.mark.parametrize("words", ["explain", "explain host-sync", "explain --write pages"])
+def test_a_stream_that_is_closed_is_no_error(words: str, closed: str, tmp_path: Path) -> None:
+    command = f"'{sys.executable}' -m ostinato.cli {words} {closed}"
+    shown = subprocess.run(
+        command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert bool(shown.stdout) is closed.startswith("2")
 
 
 def test_pages_are_written_into_a_folder_and_what_is_stale_there_goes(tmp_path: Path) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
-import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,16 +24,17 @@ class Raising(Exception):
 
 
 class Fuse:
-    """Raises at the n-th run of a step and never again. It counts in a file: out of sight."""
+    """Raises at the n-th run of a step and never again. It counts in bare memory: out of sight."""
 
-    def __init__(self, file: Path, blows_at: int, error: Callable[[], BaseException]) -> None:
-        file.write_bytes(b"")
-        self.name, self.blows_at, self.error = str(file), blows_at, error
+    def __init__(self, blows_at: int, error: Callable[[], BaseException]) -> None:
+        self.memory = ctypes.c_long(0)
+        self.place = ctypes.addressof(self.memory)
+        self.blows_at, self.error = blows_at, error
 
     def burn(self) -> None:
-        with open(self.name, "ab") as file:
-            file.write(b".")
-        if os.path.getsize(self.name) == self.blows_at:
+        runs = ctypes.c_long.from_address(self.place)
+        runs.value += 1
+        if runs.value == self.blows_at:
             raise self.error()
 
 
@@ -70,13 +70,13 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
 @pytest.mark.parametrize("kind", ERRORS)
 @pytest.mark.parametrize("blows_at", range(1, 8))
 def test_an_error_in_any_run_of_a_recording_leaves_nothing_and_the_next_call_works(
-    blows_at: int, kind: str, tmp_path: Path, device: torch.device
+    blows_at: int, kind: str, device: torch.device
 ) -> None:
     """Observation, answer, warm-ups and the recorded run itself: each raises once."""
     wanted_state = undisturbed(device)
     x = torch.arange(4.0, device=device)
     before = held_bytes(device)
-    step = big_step(Fuse(tmp_path / "fuse", blows_at, ERRORS[kind]))
+    step = big_step(Fuse(blows_at, ERRORS[kind]))
     g = graphed(step, admit_after=1)
     torch.manual_seed(0)
     seen: BaseException | None = None
@@ -145,12 +145,10 @@ def test_an_error_while_the_stream_captures_gives_the_memory_back(kind: str) -> 
 
 
 @pytest.mark.parametrize("blows_at", range(1, 8))
-def test_warming_ahead_that_raises_leaves_nothing(
-    blows_at: int, tmp_path: Path, device: torch.device
-) -> None:
+def test_warming_ahead_that_raises_leaves_nothing(blows_at: int, device: torch.device) -> None:
     x = torch.arange(4.0, device=device)
     before = held_bytes(device)
-    g = graphed(big_step(Fuse(tmp_path / "fuse", blows_at, lambda: Raising("half way"))))
+    g = graphed(big_step(Fuse(blows_at, lambda: Raising("half way"))))
     state = random_state(device)
     with contextlib.suppress(Raising):
         g.warm(x)

@@ -387,3 +387,29 @@ def test_an_iterator_that_the_step_does_not_name_is_no_obstacle(device: torch.de
     assert runner.last is not None
     assert runner.last.outcome is Outcome.REPLAYED
     assert next(trainer.batches) == 1
+
+
+KEPT_ENTRIES = [0.0]
+
+
+def exchanges_an_entry(x: Tensor) -> Tensor:
+    KEPT_ENTRIES[0] = -0.0
+    return x * 2
+
+
+def appends_an_entry(x: Tensor) -> Tensor:
+    KEPT_ENTRIES.append(1.0)
+    return x * 2
+
+
+@pytest.mark.parametrize(
+    ("fn", "text"),
+    [
+        (exchanges_an_entry, r"changes the list .*: another entry among its 1\b"),
+        (appends_an_entry, r"changes the list .*: from 1 entries to 2\b"),
+    ],
+)
+def test_a_changed_list_is_told_with_what_was_counted(fn: Any, text: str) -> None:
+    KEPT_ENTRIES[:] = [0.0]
+    with pytest.warns(OstinatoWarning, match=text):
+        graphed(fn, admit_after=1)(torch.ones(2))

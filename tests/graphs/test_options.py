@@ -247,3 +247,49 @@ def test_a_recording_is_made_at_the_call_that_was_asked_for(device: torch.device
 
 def test_the_package_offers_it() -> None:
     assert ostinato.graphed is graphed
+
+
+def of_batch(batch: dict[str, torch.Tensor], more: Any = None) -> torch.Tensor:
+    return batch["ids"] * 2.0
+
+
+WRONG_PATHS: list[tuple[Any, dict[str, Any], str, str]] = [
+    (of_batch, {"batch": {"ids": torch.ones(3)}}, "batch.idz", "batch.ids"),
+    (of_batch, {"batch": {"ids": torch.ones(3)}}, "batch", "batch.ids"),
+    (lambda xs: xs[0] * 2, {"xs": [torch.ones(3), torch.ones(3)]}, "xs.7", "xs.0, xs.1"),
+]
+
+
+@pytest.mark.parametrize(("fn", "call", "path", "text"), WRONG_PATHS)
+def test_a_path_of_buckets_that_leads_nowhere_is_named_at_every_call(
+    fn: Any, call: dict[str, Any], path: str, text: str
+) -> None:
+    g = graphed(fn, admit_after=1, buckets={path: Buckets(0, (4, 8))})
+    for _ in range(2):
+        with pytest.raises(UsageError, match=f"{path!r}, and the call has") as found:
+            g(**call)
+        assert found.value.code == "OST1012"
+        assert found.value.remedy.endswith(text)
+
+
+def test_what_a_call_leaves_out_says_nothing_about_the_path() -> None:
+    paths = {"batch.ids": Buckets(0, (4, 8)), "more.mask": Buckets(0, (4, 8))}
+    g = graphed(of_batch, admit_after=1, buckets=paths)
+    batch = {"ids": torch.ones(3)}
+    for more in ({}, {"more": None}, {"more": {"mask": torch.ones(3)}}, {"more": {"other": 1}}):
+        assert g(batch, **more).tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(UsageError, match=r"batch\.ids"):
+        graphed(of_batch, buckets=paths)({"other": torch.ones(3)})
+
+
+@pytest.mark.parametrize("rows", [3, 4, 9])
+@pytest.mark.parametrize("admit_after", [1, 5])
+def test_a_fill_that_the_dtype_cannot_hold_is_named_at_every_call(
+    rows: int, admit_after: int
+) -> None:
+    g = graphed(step, admit_after=admit_after, buckets={"x": Buckets(0, (4, 8), 300)})
+    for _ in range(3):
+        with pytest.raises(UsageError, match=r"fill 300 of 'x' does not fit torch\.uint8") as found:
+            g(torch.ones(rows, dtype=torch.uint8))
+        assert found.value.code == "OST1004"
+    assert g(torch.ones(3)).shape == (3,)

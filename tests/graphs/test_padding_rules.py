@@ -351,7 +351,8 @@ def test_how_outputs_follow_the_sizes_is_found_once_for_all_buckets(device: torc
     # Once for the bucket that serves a size of 1 as well, once for all the others.
     assert with_buckets[0] > exact[0]
     assert with_buckets[1] > exact[1]
-    assert with_buckets[2:] == exact[2:]
+    # Each is compared with eager on two other sets of values, too.
+    assert with_buckets[2:] == [runs + 2 for runs in exact[2:]]
 
 
 def test_calls_whose_sizes_are_equal_elsewhere_follow_another_rule(device: torch.device) -> None:

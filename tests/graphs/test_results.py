@@ -268,6 +268,7 @@ def test_an_object_that_lasts_is_handed_back(device: torch.device) -> None:
     assert g.last.outcome is Outcome.REPLAYED
 
 
+@pytest.mark.filterwarnings("ignore:.*reads the clock:ostinato.graphs.OstinatoWarning")
 def test_a_python_value_that_differs_from_run_to_run_is_refused(device: torch.device) -> None:
     g = graphed(lambda x: (x + 1, time.perf_counter()), admit_after=1)
     with pytest.warns(OstinatoWarning, match="1 was .* in one run and"):

@@ -17,7 +17,6 @@ from ostinato.graphs.signing import (
     close_call,
     leaf_spec,
     overlaps,
-    read_mode,
     span_bytes,
     value_spec,
 )
@@ -90,24 +89,6 @@ def test_a_gradient_counts_only_while_gradients_are_on() -> None:
     assert leaf_spec(x, grad=True) != leaf_spec(x.detach(), grad=True)
     assert leaf_spec(x, grad=False) == leaf_spec(x.detach(), grad=False)
     assert str(leaf_spec(x, grad=False)) == "float32[1]@cpu"
-
-
-SETTINGS = {
-    "grad": lambda: torch.no_grad(),
-    "inference": lambda: torch.inference_mode(),
-    "autocast": lambda: torch.autocast("cpu"),
-    "autocast-dtype": lambda: torch.autocast("cpu", dtype=torch.float16),
-    "default-device": lambda: torch.device("meta"),
-}
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-def test_settings_that_change_what_a_run_computes_are_read(name: str) -> None:
-    before = read_mode()
-    with SETTINGS[name]():
-        inside = read_mode()
-    assert inside != before
-    assert read_mode() == before
 
 
 # Shared memory, against the plain truth: the bytes that each tensor touches.

@@ -1,5 +1,6 @@
 """What is added to a module, or changed about a function, after it was recorded is noticed."""
 
+import functools
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ostinato.graphs import OstinatoWarning, Outcome, Reason, graphed
+from ostinato.graphs import OstinatoWarning, Outcome, Reason, Runner, graphed
 
 
 @pytest.fixture(autouse=True)
@@ -153,3 +154,57 @@ def test_a_hook_of_all_modules_exchanged_for_another_is_noticed(device: torch.de
                 assert [runner(x)[0].item() for _ in range(2)] == [2 * by, 2 * by]
         finally:
             handle.remove()
+
+
+def _by_keyword(x: Tensor, *, by: float = 2.0) -> Tensor:
+    return x * by
+
+
+def test_an_entry_of_the_keywords_of_a_partial_is_watched(device: torch.device) -> None:
+    part = functools.partial(_by_keyword, by=2.0)
+    g: Runner[[Tensor], Tensor] = graphed(part, admit_after=1)
+    x = torch.ones(1, device=device)
+    assert [g(x).item() for _ in range(2)] == [2.0, 2.0]
+    part.keywords["by"] = 7.0
+    with pytest.warns(OstinatoWarning, match=r"keywords\['by'\] changed from 2.0 to 7.0"):
+        assert g(x).item() == 7.0
+
+
+def test_an_entry_of_the_keyword_defaults_of_a_function_is_watched(device: torch.device) -> None:
+    def scaled(x: Tensor, *, by: float = 2.0) -> Tensor:
+        return x * by
+
+    g: Runner[[Tensor], Tensor] = graphed(scaled, admit_after=1)
+    x = torch.ones(1, device=device)
+    assert [g(x).item() for _ in range(2)] == [2.0, 2.0]
+    defaults = scaled.__kwdefaults__
+    assert defaults is not None
+    defaults["by"] = 9.0
+    with pytest.warns(OstinatoWarning, match="by"):
+        assert g(x).item() == 9.0
+
+
+class Descriptor:
+    """Cannot be asked of the class."""
+
+    def __get__(self, owner: Any, kind: type | None = None) -> float:
+        return float(owner.values[0])
+
+
+class Described(nn.Module):
+    factor = Descriptor()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values = [2]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.factor
+
+
+def test_a_descriptor_that_fails_on_the_class_is_left_alone(device: torch.device) -> None:
+    g = graphed(Described(), admit_after=1)
+    for _ in range(3):
+        assert g(torch.ones(1, device=device)).item() == 2.0
+    assert g.last is not None
+    assert g.last.outcome is Outcome.REPLAYED

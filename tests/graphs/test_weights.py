@@ -51,7 +51,13 @@ def test_values_are_cast_and_moved(device: torch.device) -> None:
         ({"weight": torch.zeros(2, 2), "bias": torch.zeros(3)}, "bias has shape \\[3\\]"),
         ({"weight": torch.zeros(2, 2), "bias": 1.0}, "bias is a float"),
         ({"weight": torch.zeros(2, 2), "bias": torch.zeros(2, device="meta")}, "no values"),
+        ({}, "lacks 2 names \\(weight, bias\\)\n"),
+        ({3: torch.zeros(1)}, "lacks 2 names .* has 1 unknown ones \\(3\\)"),
+        ({"weight": torch.zeros(2, 2).to_sparse(), "bias": torch.zeros(2)}, "is torch.sparse_coo"),
+        ({"weight": torch.zeros(2, 2) * 1j, "bias": torch.zeros(2)}, "is torch.complex64"),
         ([torch.zeros(2, 2)], "takes a state dict, got list"),
+        (None, "takes a state dict, got NoneType"),
+        (3, "takes a state dict, got int"),
     ],
 )
 def test_a_state_dict_that_does_not_fit_changes_nothing(
@@ -64,6 +70,12 @@ def test_a_state_dict_that_does_not_fit_changes_nothing(
     assert caught.value.code == "OST1013"
     for name, value in module.state_dict().items():
         assert torch.equal(value, before[name])
+
+
+def test_a_module_without_memory_takes_no_weights() -> None:
+    with pytest.raises(UsageError, match="no memory in the module") as caught:
+        graphed(nn.Linear(2, 2, device="meta")).update_weights(nn.Linear(2, 2).state_dict())
+    assert caught.value.code == "OST1013"
 
 
 class Tied(nn.Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers import (
@@ -43,6 +44,14 @@ REQUESTS: list[tuple[Delegated, dict[str, Any]]] = [
     (Delegated.CUSTOM_STOPPING, {"max_time": 60.0}),
     (Delegated.ASSISTED, {"prompt_lookup_num_tokens": 3}),
     (Delegated.UNSUPPORTED_OPTION, {"use_cache": False}),
+    # Values of unusual types, which transformers takes in its own way.
+    (Delegated.UNSUPPORTED_OPTION, {"max_new_tokens": 2.5}),
+    (Delegated.UNSUPPORTED_OPTION, {"max_new_tokens": np.float32(2.5)}),
+    (Delegated.UNSUPPORTED_OPTION, {"max_new_tokens": torch.tensor(2.5)}),
+    (Delegated.UNSUPPORTED_OPTION, {"max_new_tokens": None, "max_length": 11.5}),
+    (Delegated.UNSUPPORTED_OPTION, {"do_sample": 1}),
+    (Delegated.UNSUPPORTED_OPTION, {"do_sample": np.True_}),
+    (Delegated.UNSUPPORTED_OPTION, {"suppress_tokens": [5.5, 46]}),
 ]
 
 
@@ -52,11 +61,46 @@ def test_a_request_out_of_reach_is_the_models_own(
 ) -> None:
     model = tiny()
     with accelerate(model) as fast:
-        ours = fast.generate(**prompt(1, 9), max_new_tokens=9, **options)
+        options = {"max_new_tokens": 9, **options}
+        torch.manual_seed(4)
+        ours = fast.generate(**prompt(1, 9), **options)
         assert (fast.last.outcome, fast.last.reason) == (Answer.DELEGATED, reason)
         assert fast.last.detail
         assert fast.report().delegated == {str(reason): 1}
-    assert ours.tolist() == model.generate(**prompt(1, 9), max_new_tokens=9, **options).tolist()
+    torch.manual_seed(4)
+    assert ours.tolist() == model.generate(**prompt(1, 9), **options).tolist()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"suppress_tokens": [True]},
+        {"begin_suppress_tokens": [False]},
+        {"max_new_tokens": torch.tensor([5])},
+        {"logits_processor": 0},
+        {"stopping_criteria": 0},
+    ],
+    ids=str,
+)
+def test_what_transformers_refuses_is_refused_in_its_words(
+    options: dict[str, Any], tiny: Make, prompt: Make
+) -> None:
+    model = tiny()
+    errors = []
+    for generate in (model.generate, accelerate(model).generate):
+        with pytest.raises((TypeError, RuntimeError)) as caught:
+            generate(**prompt(1, 9), **{"max_new_tokens": 9, **options})
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+
+
+@pytest.mark.parametrize("number", [np.int64(5), np.uint8(5), True], ids=repr)
+def test_whole_numbers_of_any_type_are_served(number: Any, tiny: Make, prompt: Make) -> None:
+    model = tiny()
+    with accelerate(model) as fast:
+        ours = fast.generate(**prompt(1, 9), max_new_tokens=number)
+        assert fast.last.outcome is not Answer.DELEGATED
+    assert ours.tolist() == model.generate(**prompt(1, 9), max_new_tokens=number).tolist()
 
 
 def test_structured_output_is_the_models_own(tiny: Make, prompt: Make) -> None:

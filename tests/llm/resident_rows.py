@@ -51,6 +51,7 @@ class SumAttention:
 
     name: str = "sum"
     cost_follows_table: bool = True
+    captures_prefill: bool = False
 
     def decode(
         self, layer: int, q_BHD: Tensor, store: KvStore, pages_BP: Tensor, lengths_B: Tensor

@@ -121,6 +121,22 @@ def test_find_says_how_many_pages_only_the_index_holds(index: PrefixIndex, pool:
     assert (found.pages, found.idle) == (tuple(pages), 2)
 
 
+def test_a_disowned_page_is_found_no_more_and_stays_with_its_holder(
+    index: PrefixIndex, pool: PagePool
+) -> None:
+    tokens = list(range(12))
+    held, idle = filled(index, pool, tokens), filled(index, pool, [7] * 8)
+    index.release(idle)
+    index.disown([held[1], *idle, 31])
+    assert index.find(keys(tokens)).pages == (held[0],)
+    assert index.find(keys([7] * 8)).pages == ()
+    assert [pool.holders(page) for page in (*held, *idle)] == [2, 1, 2, 0, 0]
+    index.check_integrity()
+    index.release(held)
+    assert pool.free == 30
+    pool.check_integrity(index.holders())
+
+
 def test_after_clear_nothing_is_found_and_pages_in_use_stay_with_their_holders(
     index: PrefixIndex, pool: PagePool
 ) -> None:

@@ -1,15 +1,18 @@
 """Requests: what cannot be served is refused where it comes in."""
 
 import pickle
-from dataclasses import FrozenInstanceError
+from copy import copy, deepcopy
+from dataclasses import FrozenInstanceError, replace
 from math import inf, nan
 from typing import Any
 
 import pytest
+import torch
 
 from ostinato.errors import UsageError, WrongTypeError
 from ostinato.llm.limits import Limits
 from ostinato.llm.request import FinishReason, Request, SamplingParams
+from ostinato.llm.sampling_state import SamplingState
 
 
 @pytest.mark.parametrize(
@@ -35,14 +38,23 @@ from ostinato.llm.request import FinishReason, Request, SamplingParams
         ("logit_bias", {3: 101.0}),
         ("logit_bias", {-3: 1.0}),
         ("logprobs", -1),
+        ("max_tokens", 2**63),
+        ("top_k", 2**63),
+        ("seed", 10**30),
+        ("stop_token_ids", [2**63]),
+        ("logit_bias", {2**63: 1.0}),
+        ("temperature", 10**400),
+        ("repetition_penalty", 1e-50),
+        ("repetition_penalty", 1e50),
+        ("stop", ["\ud800"]),
     ],
 )
 def test_a_value_out_of_range_is_refused_and_named(name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=name) as caught:
         SamplingParams(**{name: value})
     assert caught.value.code == "OST5001"
-    shown = {"stop_token_ids": "-1", "logit_bias": "got "}.get(name, repr(value))
-    assert shown in str(caught.value)
+    shown = {"stop_token_ids": repr(value)[1:-1], "logit_bias": "got "}.get(name, repr(value))
+    assert shown[:200] in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -140,3 +152,82 @@ def test_a_limit_below_one_is_refused(name: str) -> None:
 def test_priority_cannot_be_worth_less_than_nothing(worth: float) -> None:
     with pytest.raises(UsageError, match="priority_s"):
         Limits(priority_s=worth)
+
+
+def test_the_largest_counts_that_are_taken_fit_in_a_row() -> None:
+    most = 2**63 - 1
+    params = SamplingParams(max_tokens=most, min_tokens=most, top_k=most, seed=2**64 - 1)
+    state = SamplingState.empty(1, 8, 4, torch.device("cpu"))
+    state.join(0, [1], params, prompt_tokens=1, stop_ids=(), seed=2**64 - 1)
+    assert state.top_k.tolist() == state.min_tokens.tolist() == [most]
+    with pytest.raises(UsageError, match="min_tokens"):
+        SamplingParams(max_tokens=most, min_tokens=2**63)
+
+
+def test_a_number_that_cannot_be_written_out_is_refused_like_any_other() -> None:
+    with pytest.raises(UsageError, match="a int that cannot be written out") as caught:
+        SamplingParams(temperature=10**5000)
+    assert caught.value.code == "OST5001"
+
+
+def test_a_text_as_key_of_a_bias_is_said_to_be_a_key() -> None:
+    with pytest.raises(WrongTypeError, match="a key of logit_bias must be a whole number, got '5'"):
+        SamplingParams(logit_bias={"5": 1.0})  # type: ignore[dict-item]
+
+
+def test_biases_cannot_be_changed_and_params_are_copied_and_pickled_with_them() -> None:
+    params = SamplingParams(logit_bias={5: 1.0})
+    with pytest.raises(TypeError):
+        params.logit_bias[6] = 2.0  # type: ignore[index]
+    for twin in (pickle.loads(pickle.dumps(params)), copy(params), deepcopy(params)):
+        assert twin == params
+        assert twin.logit_bias == {5: 1.0}
+        with pytest.raises(TypeError):
+            twin.logit_bias[6] = 2.0
+    assert replace(params, max_tokens=3).logit_bias == {5: 1.0}
+
+
+@pytest.mark.parametrize("options", [None, 5, ["max_tokens"]])
+def test_only_a_mapping_is_read(options: Any) -> None:
+    with pytest.raises(WrongTypeError, match=r"SamplingParams\.read") as caught:
+        SamplingParams.read(options)
+    assert caught.value.code == "OST5046"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("request_id", None, "OST5009"),
+        ("request_id", 5, "OST5009"),
+        ("prompt_ids", None, "OST5009"),
+        ("prompt_ids", "abc", "OST5009"),
+        ("prompt_ids", b"abc", "OST5009"),
+        ("prompt_ids", (1.5,) * 20, "OST5009"),
+        ("prompt_ids", (1, True), "OST5009"),
+        ("params", {"max_tokens": 5}, "OST5046"),
+        ("params", None, "OST5046"),
+        ("priority", "high", "OST5009"),
+        ("priority", None, "OST5009"),
+        ("priority", 1.5, "OST5009"),
+        ("salt", None, "OST5009"),
+        ("salt", b"x", "OST5009"),
+        ("arrival_s", "now", "OST5005"),
+        ("arrival_s", True, "OST5005"),
+    ],
+)
+def test_a_request_with_a_value_of_the_wrong_type_is_refused(
+    name: str, value: Any, code: str
+) -> None:
+    with pytest.raises(WrongTypeError) as caught:
+        Request(**{"request_id": "a", "prompt_ids": (1,), name: value})
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [("priority", 10**400, "OST5009"), ("arrival_s", 10**400, "OST5005")],
+)
+def test_a_request_with_a_number_past_all_use_is_refused(name: str, value: Any, code: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Request(**{"request_id": "a", "prompt_ids": (1,), name: value})
+    assert caught.value.code == code

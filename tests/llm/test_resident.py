@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from llm.resident_rows import PAGE_TOKENS, Asked, Host, SumAttention, ideal, logits_after
 from ostinato.errors import InternalError, UsageError
 from ostinato.graphs.observe import observe
 from ostinato.instruments import Captured, Instrument, Replayed
 from ostinato.llm.params import SamplingParams
+from ostinato.llm.resident import Launch
+from ostinato.llm.resident_state import Ending
 from ostinato.llm.sampling import Level
 
 CPU = torch.device("cpu")
@@ -131,6 +134,47 @@ def test_a_launch_is_read_one_behind_while_the_next_is_queued() -> None:
     host.collect(behind)
     for row, request in requests.items():
         host.check(row, request)
+
+
+def test_seating_many_requests_takes_as_many_copies_as_seating_one() -> None:
+    copies: list[str] = []
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            copies.append(str(func))
+            return func(*args, **(kwargs or {}))
+
+    counts = []
+    for rows in (1, 7):
+        host = Host(CPU)
+        for row in range(rows):
+            host.seat(row, asked(row))
+        copies.clear()
+        with Counting():
+            host.resident._moves.send()
+        counts.append(sum("index_copy" in name or "index_fill" in name for name in copies))
+        host.run()
+        for row in range(rows):
+            host.check(row, asked(row))
+    assert counts[0] == counts[1] > 0
+
+
+def test_a_row_that_is_left_before_any_launch_never_runs() -> None:
+    host = Host(CPU)
+    host.seat(0, asked(0))
+    host.seat(1, asked(1))
+    host.leave(0)
+    host.run()
+    assert host.answers[0] == []
+    assert host.resident.state.ending[0] == Ending.EMPTY
+    host.check(1, asked(1))
+    host.seat(0, asked(4))
+    host.leave(0)
+    host.seat(0, asked(5))
+    host.run()
+    host.check(0, asked(5))
 
 
 # ---------------------------------------------------------------- endings
@@ -306,8 +350,8 @@ GOLDEN_NODES = {
     ("GREEDY", True): 61,
     ("DRAWN", False): 84,
     ("DRAWN", True): 94,
-    ("FULL", False): 177,
-    ("FULL", True): 187,
+    ("FULL", False): 188,
+    ("FULL", True): 198,
 }
 
 
@@ -316,9 +360,10 @@ def test_a_whole_launch_reads_nothing_on_the_host() -> None:
     for row in range(4):
         host.seat(row, asked(row, tokens=30, kind={}))
     host.collect(host.resident.launch(1))
-    seen = observe(lambda: host.resident.launch(6), [], device=CPU)
+    launches: list[Launch] = []
+    seen = observe(lambda: launches.append(host.resident.launch(6)), [], device=CPU)
     assert seen.refusals == []
-    assert host.resident.report().replays == 6
+    assert all(len(gave.tokens) == 6 or gave.finish for gave in launches[0].wait().values())
 
 
 @pytest.mark.gpu
@@ -402,14 +447,35 @@ def test_on_a_cpu_a_launch_ends_when_every_row_has() -> None:
     assert set(host.endings) == {0, 1}
 
 
-def test_a_launch_ends_when_someone_waits() -> None:
-    host = Host(CPU)
-    request = asked(1, tokens=20, kind={})
+def test_hurried_launches_run_one_step_until_somebody_looks_who_waits(
+    backend_name: str, device: torch.device
+) -> None:
+    host = Host(device, backend=backend_name)
+    request = asked(1, tokens=30, kind={})
     host.seat(0, request)
-    looks = iter([False, True])
-    launch = host.resident.launch(8, interrupt=lambda: next(looks))
-    assert launch.steps == 2
-    host.collect(launch)
+    host.resident.warm(1, 12)
+    host.resident.hurry()
+    hurried = [host.resident.launch(8), host.resident.launch(8)]
+    assert [len(host.collect(launch)[0].tokens) for launch in hurried] == [1, 1]
+    host.resident.heed()
+    assert len(host.collect(host.resident.launch(8))[0].tokens) == 8
+    host.run()
+    host.check(0, request)
+
+
+def test_steps_that_a_hurried_launch_left_out_need_no_pages_later(
+    backend_name: str, device: torch.device
+) -> None:
+    host = Host(device, backend=backend_name)
+    request = Asked((5,), SamplingParams(max_tokens=40))
+    host.seat(0, request)
+    host.resident.hurry()
+    for _ in range(6):
+        host.collect(host.resident.launch(8))
+    host.resident.heed()
+    host.resident.set_pages(0, host._pages[0][:4])  # 6 tokens gone on from, 8 to come: 4 pages
+    assert len(host.collect(host.resident.launch(8))[0].tokens) == 8
+    host.resident.set_pages(0, host._pages[0])
     host.run()
     host.check(0, request)
 

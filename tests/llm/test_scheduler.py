@@ -427,3 +427,84 @@ def test_two_newcomers_of_one_plan_do_not_take_each_other_the_next_page() -> Non
     books.submit(request("a", 4, max_tokens=3))
     books.submit(request("b", 8, max_tokens=1))
     assert books.plan().decode == ("a",)
+
+
+def test_tokens_that_come_late_from_a_launch_cut_short_are_booked() -> None:
+    books = scheduler(steps_per_launch=8)
+    books.submit(request("a", 4, max_tokens=8))
+    books.submit(request("b", 4, max_tokens=30))
+    assert books.plan().decode == ("a", "b")
+    assert books.plan().decode == ("b",)  # all of a's tokens are thought to be under way
+    assert books.advance({"a": [1, 2, 3], "b": [1, 2, 3]}) == {}
+    assert books.advance({"a": [4, 5, 6], "b": [4, 5, 6, 7]}) == {}
+    assert books.plan().decode == ("a", "b")
+    assert books.tokens_of("a") == (100, 101, 102, 103, 1, 2, 3, 4, 5, 6)
+    assert books.advance({"a": [7, 8]}) == {"a": FinishReason.LENGTH}
+
+
+def test_a_page_that_a_request_shared_before_its_error_is_found_no_more() -> None:
+    books = scheduler(prefill_tokens=16, prefix=True)
+    books.submit(request("a", 50))
+    for _ in range(3):
+        assert not books.plan().decode
+        books.advance({})
+    assert books.plan().decode == ("a",)
+    books.advance({}, {"a": FinishReason.ERROR})
+    assert books.counts().available_pages == 100
+    assert books.counts().idle_pages == 0
+    books.check_integrity()
+    books.submit(request("b", 50))
+    books.plan()
+    assert books.cached_tokens("b") == 0
+
+
+def test_room_is_asked_for_all_who_will_follow_and_not_asked_again() -> None:
+    books = scheduler(max_waiting=3)
+    with pytest.raises(QueueFull):
+        books.submit(request("a", 4), room_for=4)
+    with pytest.raises(QueueFull):
+        books.check_room(request("a", 4), room_for=4)
+    books.check_room(request("a", 4), room_for=3)
+    assert not books.is_living("a")
+    for name in "abc":
+        books.submit(request(name, 4))
+    with pytest.raises(QueueFull):
+        books.submit(request("d", 4))
+    books.submit(request("d", 4), room_for=0)
+    assert books.counts().waiting == 4
+
+
+def test_a_name_or_a_length_that_is_refused_is_refused_when_only_asked() -> None:
+    books = scheduler()
+    books.submit(request("a", 4))
+    with pytest.raises(UsageError, match="'a' is still running"):
+        books.check_room(request("a", 4))
+    with pytest.raises(PromptTooLong):
+        books.check_room(request("b", 5000))
+
+
+def test_a_launch_that_brings_a_first_token_is_short() -> None:
+    books = scheduler(steps_per_launch=8, newcomer_steps=1)
+    books.submit(request("a", 4, max_tokens=30))
+    assert books.plan().steps == 1
+    assert books.plan().steps == 8
+    books.submit(request("b", 4, max_tokens=30))
+    assert books.plan().steps == 1
+    assert books.plan().steps == 8
+
+
+def test_with_many_rows_a_launch_that_brings_a_first_token_is_less_short() -> None:
+    books = scheduler(pages=900, steps_per_launch=8, newcomer_steps=1, max_batch=200)
+    for at in range(200):
+        books.submit(request(f"r{at}", 1, max_tokens=30, first=at))
+    assert books.plan().steps == 4
+
+
+def test_a_request_that_comes_back_has_its_first_token() -> None:
+    books = scheduler(steps_per_launch=8, newcomer_steps=1)
+    books.submit(request("a", 4, max_tokens=30))
+    books.plan()
+    books.advance({"a": [1]})
+    books.restart()
+    plan = books.plan()
+    assert (plan.joining, plan.steps) == (("a",), 8)

@@ -45,7 +45,7 @@ def random_request(random: Random, name: str, longest: int, arrival_s: float) ->
         (*beginning, *rest),
         SamplingParams(
             max_tokens=random.randint(1, longest // 2),
-            schema="grammar" if random.random() < 0.1 else None,
+            schema={"type": "object"} if random.random() < 0.1 else None,
         ),
         priority=random.randint(-1, 1),
         salt=random.choice(["", "", "other"]),

@@ -35,7 +35,7 @@ def run_graphs(options: GraphsOptions, *, tell: Tell, save: Save) -> GraphsResul
         tell: Is told what begins, for people who wait.
         save: Gets the result so far after every part, so that a run that is cut short is not lost.
     """
-    device = _device(options.device)
+    device = device_named(options.device)
     deadline = Deadline(options.budget_s)
     head = describe_run(device) | {"options": options.to_dict()}
     result = GraphsResult(head, is_tiny=options.is_tiny)
@@ -74,7 +74,7 @@ def _without_advice() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _device(name: str) -> torch.device:
+def device_named(name: str) -> torch.device:
     """Return the device that a word names.
 
     Raises:

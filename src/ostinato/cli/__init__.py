@@ -42,6 +42,7 @@ class Command:
 
 COMMANDS = (
     Command("run", "ostinato.cli.run", "Answer a prompt with a real model, eager and replayed."),
+    Command("generate", "ostinato.cli.generate", "Answer prompts with the engine."),
     Command("bench", "ostinato.cli.bench", "Measure beside eager, torch.compile and raw graphs."),
     Command("explain", "ostinato.cli.explain", "Say what a reason or an error code means."),
 )
@@ -102,6 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     says what to do, and 130 when it was interrupted.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _hold_closed_streams()
     try:
         try:
             get_command(build(words)).main(args=words, prog_name="ostinato")
@@ -118,6 +120,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(_refused(error))
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+
+
+def _hold_closed_streams() -> None:
+    """Put nothing in the place of a stream that is closed.
+
+    Else `print` would take stdout for stderr, and a file opened later their descriptors.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - until exit
 
 
 def _flush() -> None:

@@ -1,4 +1,4 @@
-"""`ostinato bench graphs`: this runtime beside eager, torch.compile and hand-written CUDA graphs.
+"""`ostinato bench`: graphs beside eager and hand-written ones; the engine, alone and in traffic.
 
 The table and the claims go to stdout, one line of JSON last; what is being measured goes to stderr.
 """
@@ -8,16 +8,15 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ostinato.cli.streaming import prepare_stdout, write_now
-
-if TYPE_CHECKING:
-    from ostinato.bench import GraphsResult
+from ostinato.errors import ResourceError, UsageError
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -100,10 +99,159 @@ def graphs(
         is_quick=quick,
         is_tiny=tiny,
     )
-    result = run_graphs(options, tell=_tell, save=lambda so_far: _save(so_far, out))
+    result = run_graphs(options, tell=_tell, save=lambda so_far: _save(to_dict(so_far), out))
     if not as_json:
         write_now(as_text(result) + "\n\n")
     write_now(json.dumps(to_dict(result), allow_nan=False) + "\n")
+
+
+@app.command()
+def decode(
+    models: Annotated[
+        str,
+        typer.Option(help="Comma-separated: llama3-8b, llama3.2-1b, smollm2-135m. Default: all."),
+    ] = "",
+    batches: Annotated[
+        str, typer.Option(help="Comma-separated numbers of requests at once.")
+    ] = "1,8,32,128,256",
+    peers: Annotated[
+        bool, typer.Option("--peers/--no-peers", help="Measure transformers beside it.")
+    ] = True,
+    device: Annotated[DeviceName, typer.Option(help="auto: a GPU if there is one.")] = (
+        DeviceName.AUTO
+    ),
+    steps_per_launch: Annotated[
+        int | None,
+        typer.Option(min=1, help="Decode steps per launch; the engine's own if not set."),
+    ] = None,
+    attention: Annotated[str, typer.Option(help="An attention backend by name.")] = "auto",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the result here, after every row.")
+    ] = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Fail if anything is slower than there, beyond noise."),
+    ] = None,
+    budget_s: Annotated[
+        float | None,
+        typer.Option(min=0, help="After so many seconds, what remains is reported as not run."),
+    ] = None,
+    tiny: Annotated[
+        bool, typer.Option("--tiny", help="Toy sizes: to see that everything runs.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the line of JSON and nothing else on stdout.")
+    ] = False,
+) -> None:
+    """Time the engine per token and to the first one, beside the memory floor and transformers."""
+    prepare_stdout()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from ostinato.bench.decode import DecodeOptions, as_text, read_result, regressions, run_decode
+
+    before = None if compare is None else read_result(compare)
+    engine: dict[str, object] = {"attention": attention}
+    if steps_per_launch is not None:
+        engine["steps_per_launch"] = steps_per_launch
+    options = DecodeOptions(
+        models=_words(models),
+        batches=_numbers(batches),
+        device=device.value,
+        with_peers=peers,
+        engine=engine,
+        budget_s=budget_s,
+        is_tiny=tiny,
+    )
+    result = run_decode(options, tell=_tell, save=lambda so_far: _save(so_far.to_dict(), out))
+    if not as_json:
+        write_now(as_text(result) + "\n\n")
+    write_now(json.dumps(result.to_dict(), allow_nan=False) + "\n")
+    slower = [] if before is None else regressions(result, before)
+    if slower:
+        raise ResourceError(
+            "slower than before: " + "; ".join(slower),
+            code="OST4025",
+            remedy="look at what changed since; run it again if something else used the machine",
+        )
+
+
+@app.command()
+def offline(
+    parts: Annotated[
+        str, typer.Option(help="Comma-separated: arrivals, prefixes. Default: both.")
+    ] = "arrivals,prefixes",
+    model: Annotated[
+        str, typer.Option(help="For the arrivals: llama3-8b, llama3.2-1b or smollm2-135m.")
+    ] = "llama3.2-1b",
+    arrivals: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV with TIMESTAMP, ContextTokens and GeneratedTokens, such as "
+            "azure_llm_2023_conv.csv. Default: drawn with its statistics.",
+        ),
+    ] = None,
+    prefixes: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON lines with hash_ids, such as mooncake_conversation.jsonl. Default: drawn.",
+        ),
+    ] = None,
+    load: Annotated[
+        float,
+        typer.Option(
+            min=0.01, help="Of the arrivals: the share of what the engine gives at the most."
+        ),
+    ] = 0.9,
+    requests: Annotated[
+        int | None, typer.Option(min=1, help="The most requests of the prefixes part.")
+    ] = None,
+    device: Annotated[DeviceName, typer.Option(help="auto: a GPU if there is one.")] = (
+        DeviceName.AUTO
+    ),
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the result here, after every part.")
+    ] = None,
+    tiny: Annotated[
+        bool, typer.Option("--tiny", help="Toy sizes: to see that everything runs.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the line of JSON and nothing else on stdout.")
+    ] = False,
+) -> None:
+    """Send the engine the traffic of real traces, in process."""
+    prepare_stdout()
+    from ostinato.bench.offline import OfflineOptions, as_text, run_offline
+
+    options = OfflineOptions(
+        parts=_words(parts),
+        model=model,
+        device=device.value,
+        arrivals=arrivals,
+        prefixes=prefixes,
+        load=load,
+        requests=requests,
+        is_tiny=tiny,
+    )
+    result = run_offline(options, tell=_tell, save=lambda so_far: _save(so_far.to_dict(), out))
+    if not as_json:
+        write_now(as_text(result) + "\n\n")
+    write_now(json.dumps(result.to_dict(), allow_nan=False) + "\n")
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in (part.strip() for part in text.split(",")) if word)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    words = _words(text)
+    if not words or not all(word.isdecimal() and int(word) for word in words):
+        raise UsageError(
+            f"batches must be numbers of at least 1, separated by commas, got {text!r}",
+            code="OST4021",
+            remedy="pass --batches 1,8,32",
+        )
+    return tuple(int(word) for word in words)
 
 
 def _tell(what: str) -> None:
@@ -111,13 +259,11 @@ def _tell(what: str) -> None:
     sys.stderr.flush()
 
 
-def _save(result: GraphsResult, out: Path | None) -> None:
+def _save(values: Mapping[str, object], out: Path | None) -> None:
     if out is None:
         return
-    from ostinato.bench import to_dict
-
     out.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(to_dict(result), allow_nan=False, indent=1)
+    text = json.dumps(values, allow_nan=False, indent=1)
     # Whole or not at all: a run that is killed leaves the file of the part before.
     part = out.with_name(f"{out.name}.part")
     part.write_text(f"{text}\n", encoding="utf-8")

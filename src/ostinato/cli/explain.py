@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ostinato.cli.streaming import prepare_stdout
 from ostinato.errors import UsageError
 from ostinato.explain import find, findings, is_generated, pages
 
@@ -21,6 +22,7 @@ def explain(
     ] = None,
 ) -> None:
     """Say what a reason or an error code means, why it happens and what to change."""
+    prepare_stdout()
     if write is not None:
         _write(write)
     elif word is not None:

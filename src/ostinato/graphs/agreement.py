@@ -48,9 +48,35 @@ def _difference(mine: object, theirs: object) -> str | None:
     if mine.layout is not torch.strided or mine.numel() == 0:
         return None
     if mine.dtype not in _TOLERANCE:
-        same = torch.equal(mine, theirs)
-        return None if same else f"{int((mine != theirs).sum())} of {mine.numel()} values differ"
+        differ = int((_as_bytes(mine) != _as_bytes(theirs)).any(1).sum())
+        return f"{differ} of {mine.numel()} values differ" if differ else None
     return _float_difference(mine, theirs)
+
+
+def _as_bytes(tensor: Tensor) -> Tensor:
+    """Return the elements as rows of bytes: torch cannot compare each of its types."""
+    return tensor.reshape(-1).contiguous().view(torch.uint8).view(tensor.numel(), -1)
+
+
+def other_layout(
+    recorded: Sequence[object], eager: Sequence[object], paths: Sequence[str]
+) -> str | None:
+    """Return where a recorded run made a tensor with other strides than an eager one, or None."""
+    for mine, theirs, path in zip(recorded, eager, paths, strict=True):
+        if not (isinstance(mine, Tensor) and isinstance(theirs, Tensor)):
+            continue
+        if mine.shape == theirs.shape and _steps(mine) != _steps(theirs):
+            strides = f"strides {list(mine.stride())} recorded, {list(theirs.stride())} eager"
+            return f"{path or 'the result'}: {strides}"
+    return None
+
+
+def _steps(tensor: Tensor) -> list[int]:
+    """Return the strides that matter: no step is ever taken along a dimension of one."""
+    if tensor.layout is not torch.strided or tensor.numel() == 0:
+        return []
+    shape, stride = tensor.shape, tensor.stride()
+    return [step for size, step in zip(shape, stride, strict=True) if size > 1]
 
 
 def _same_value(mine: object, theirs: object) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from ostinato.graphs.buckets import Fill
 from ostinato.graphs.padding import pad_tail
@@ -130,6 +131,9 @@ class StaticInputs:
         self.leaf_of = [i for i, leaf in enumerate(self.leaves) if isinstance(leaf, Tensor)]
         self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
         self._plain_statics = [self._static(i) for i in self._plain]
+        # On a GPU one tensor goes by itself; here it does without the two frames in between.
+        is_one = self._plain == [0] and len(self.tensors) == 1 and self.tensors[0].is_cuda
+        self._fill_one: Callable[[Any], object] | None = self.tensors[0].copy_ if is_one else None
         self._only_plain = not (self._padded or self._regions)
         self._as_given = self._plain == list(range(len(self.leaves)))
 
@@ -139,9 +143,10 @@ class StaticInputs:
         return tensor
 
     def _add_plain(self, index: int, leaf: Tensor) -> None:
-        self.leaves[index] = torch.empty_strided(
+        static = torch.empty_strided(
             leaf.shape, leaf.stride(), dtype=leaf.dtype, device=leaf.device
         )
+        self.leaves[index] = _as_kind_of(leaf, static)
         self.nbytes += span_bytes(leaf)
         self._plain.append(index)
 
@@ -149,6 +154,7 @@ class StaticInputs:
         shape = list(leaf.shape)
         shape[fit.dim] = fit.bucket
         static = torch.zeros(shape, dtype=leaf.dtype, device=leaf.device)
+        static = _as_kind_of(leaf, static)
         self.leaves[fit.leaf] = static
         self.nbytes += static.nbytes
         self._padded.append(_Padded(fit.leaf, fit.dim, fit.fill, static))
@@ -177,6 +183,9 @@ class StaticInputs:
 
         **Capture:** safe to run before a replay on the same stream; never waits for the device.
         """
+        if self._fill_one is not None:
+            self._fill_one(leaves[0])
+            return
         given: Any = leaves if self._as_given else [leaves[i] for i in self._plain]
         statics = self._plain_statics
         if self._only_plain:
@@ -291,3 +300,10 @@ def every_element_once(tensor: Tensor) -> Tensor:
         if any(repeated)
         else tensor
     )
+
+
+def _as_kind_of(leaf: Tensor, static: Tensor) -> Tensor:
+    """Return `static` as a parameter where `leaf` is one: a function may ask."""
+    if type(leaf) is not Parameter:
+        return static
+    return Parameter(static, requires_grad=False)

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import CaptureError
+from ostinato.graphs.agreement import other_layout
+from ostinato.graphs.aten_calls import storage_id
 from ostinato.graphs.backends.base import Recording
 from ostinato.graphs.buffers import StaticInputs
 from ostinato.graphs.drawing import drawing_run
@@ -26,7 +28,8 @@ from ostinato.graphs.graph import Graph
 from ostinato.graphs.inline import recording_here
 from ostinato.graphs.job import Bench, Job, Made, Refused
 from ostinato.graphs.observe import Observation, observe
-from ostinato.graphs.padding import check_fill, poison
+from ostinato.graphs.observe_calls import SEEDED
+from ostinato.graphs.padding import poison
 from ostinato.graphs.proof import check, fake_extents, hand_out_of, run_extents
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.signing import close_call
@@ -81,7 +84,9 @@ def _make(job: Job) -> Made:
     try:
         _refuse_gradients(made.result)
         _refuse_aliases(job, bench, observation)
-        made.graph = _record(bench, observation, made.result, effects)
+        # Others that use the same memory must not run while this one is tried out.
+        with nullcontext() if job.memory is None else job.memory.lock:
+            made.graph = _record(bench, observation, made.result, effects)
     except Refused as refused:
         made.take(refused)
         # By another thread, if no run of the callable did it.
@@ -105,16 +110,12 @@ def _make(job: Job) -> Made:
 
 def _state(job: Job, observation: Observation) -> list[TensorState | RandomState]:
     return [
-        TensorState(observation.written_externals),
+        TensorState([t for t in observation.written_externals if storage_id(t) not in job.scratch]),
         RandomState(job.device, observation.generators),
     ]
 
 
 def _lay_out(job: Job, started: float) -> Bench:
-    for fit in job.fits:
-        leaf = job.leaves[fit.leaf]
-        assert isinstance(leaf, Tensor)
-        check_fill(leaf.dtype, fit.fill, job.signature.structure.paths[fit.leaf])
     with torch.no_grad():
         inputs = StaticInputs(job.leaves, job.fits, job.signature.overlaps, job.backend.fill)
         for static, dim, start in inputs.padded_tails(job.leaves):
@@ -129,7 +130,8 @@ def _observe(bench: Bench) -> Observation:
     """Run the step once under observation; refuse what a recording could not hold."""
     job = bench.job
     _refuse_effects(job, Effects.foreseen(job.watch.found))
-    effects = Effects(job.watch.found)
+    _refuse_attributes(job)
+    effects = Effects(job.watch.found, _by_path(bench))
     random = RandomState(job.device)
     try:
         with recording_here(), _no_autocast_cache():
@@ -160,17 +162,34 @@ def _observe(bench: Bench) -> Observation:
     return observation
 
 
+def _refuse_attributes(job: Job) -> None:
+    """Refuse a tensor with an attribute that the code may read: its static twin has none."""
+    for leaf, path in zip(job.leaves, job.signature.structure.paths, strict=True):
+        named = vars(leaf).keys() & job.watch.found.names if isinstance(leaf, Tensor) else ()
+        for name in sorted(named):
+            detail = f"{path} has an attribute {name!r}, and the code may read one of that name"
+            raise Refused(Reason.UNSUPPORTED_INPUT, detail, is_final=False)
+
+
+def _by_path(bench: Bench) -> dict[str, Tensor]:
+    paths = bench.job.signature.structure.paths
+    given = zip(bench.inputs.leaf_of, bench.inputs.tensors, strict=True)
+    return {paths[leaf]: tensor for leaf, tensor in given}
+
+
 def _observed(bench: Bench) -> Observation:
     return observe(
         bench.step,
         bench.inputs.tensors,
         device=bench.job.device,
         generators=_private_generators(bench.job),
+        scratch=bench.job.scratch,
+        names=bench.job.watch.found.names,
     )
 
 
 def _has_seeded(observation: Observation) -> bool:
-    return any(refusal.reason is Reason.PYTHON_SIDE_EFFECT for refusal in observation.refusals)
+    return any(refusal.detail == SEEDED for refusal in observation.refusals)
 
 
 def _private_generators(job: Job) -> list[torch.Generator]:
@@ -249,6 +268,16 @@ def _refuse_aliases(job: Job, bench: Bench, observation: Observation) -> None:
         raise Refused(Reason.UNSUPPORTED_INPUT, ALIASES, is_final=False)
 
 
+def _refuse_other_layout(job: Job, recording: Recording, result: object) -> None:
+    """A recorded run that chose other kernels shows it; in a bucket the sizes differ anyway."""
+    mine, structure = flatten(recording.result)
+    theirs, expected = flatten(result)
+    if not job.fits and structure == expected:
+        found = other_layout(mine, theirs, structure.paths)
+        if found:
+            raise Refused(Reason.MISMATCH, found)
+
+
 def _record(bench: Bench, observation: Observation, result: object, effects: Effects) -> Graph:
     job = bench.job
     recording: Recording | None = None
@@ -262,7 +291,9 @@ def _record(bench: Bench, observation: Observation, result: object, effects: Eff
                 warmups=job.warmups,
                 observation=observation,
                 restore=bench.restore,
+                memory=job.memory,
             )
+            _refuse_other_layout(job, recording, result)
             extents = run_extents(job, extents, recording.result, result)
             hand_out = hand_out_of(bench, recording, observation, extents)
             written = check(bench, recording, hand_out, observation, result)
@@ -298,6 +329,8 @@ def _record(bench: Bench, observation: Observation, result: object, effects: Eff
         # State that it writes is compared by the first padded replay alone.
         is_padding_checked=not job.fits or (padded and not observation.written_externals),
         unlike_at_one=unlike_at_one,
+        scratch=job.scratch,
+        lock=threading.RLock() if job.memory is None else job.memory.lock,
     )
 
 

@@ -10,16 +10,20 @@ from __future__ import annotations
 import copy
 import random
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from ostinato.graphs.places import ABSENT, PLAIN, Place
+from ostinato.graphs.contents import BUFFERS, Contents
+from ostinato.graphs.places import ABSENT, Place, same_plain
 from ostinato.graphs.reach import Reach
 from ostinato.graphs.reading import ANY_NAME, ENTRIES, line_storing
+
+_NONE_GIVEN: Mapping[str, Tensor] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +42,21 @@ class Effect:
 
 
 class Effects:
-    """The Python state that a callable reaches, as it was before a run."""
+    """The Python state that a callable reaches, as it was before a run.
 
-    def __init__(self, found: Reach) -> None:
+    Args:
+        found: What it reaches.
+        given: Tensors that the run is given, by path: attributes may be set on them.
+    """
+
+    def __init__(self, found: Reach, given: Mapping[str, Tensor] = _NONE_GIVEN) -> None:
         self._reach = found
         # Another thread may replace a weight meanwhile: that is not this run's doing, and undoing
         # it would lose it. So only what the code that runs may assign is looked at.
         self._any_name = ANY_NAME in found.stores
         self._any_entry = ENTRIES in found.stores
-        self._dicts = [(name, held, dict.copy(held)) for name, held in found.holders]
+        holders = (*found.holders, *((name, vars(tensor)) for name, tensor in given.items()))
+        self._dicts = [(name, held, dict.copy(held)) for name, held in holders]
         self._entries = [
             (name, held, dict.copy(held))
             for name, held in found.containers
@@ -61,11 +71,16 @@ class Effects:
         self._places = [
             (place, place.now())
             for place in (*found.places, *found.stored)
-            if not isinstance(place.container, list | type)
+            if not isinstance(place.container, list | type | Contents)
             and not _is_whole(place)
             and (self._may_assign(place.key) or self._may_assign(_variable(place)))
         ]
         self._classes = [(kind, _own_values(kind)) for kind in found.classes]
+        self._buffers = [
+            (name, each.held, copy.copy(each.held), each.now)
+            for name, each in found.contents
+            if isinstance(each.held, BUFFERS)
+        ]
         self._random = random.getstate()
         self._numpy = np.random.get_state()
         self._randoms = [(held, _state_of(held)) for held in found.randoms]
@@ -73,14 +88,22 @@ class Effects:
     @staticmethod
     def foreseen(found: Reach) -> list[Effect]:
         """Return what no run may be made for, because nothing could put it back."""
-        return [
-            Effect(
-                name,
+        texts = [
+            *(
                 f"it may take an item from the {type(held).__name__} {name}, "
-                "and nothing puts that back",
-            )
-            for name, held in found.iterators
+                "and nothing puts that back"
+                for name, held in found.iterators
+            ),
+            *(
+                f"it uses the {type(held).__name__} {name}, which no replay would do"
+                for name, held in found.outlets
+            ),
+            *(
+                f"it reads the {what}: use a tensor, or make an array read-only"
+                for _, what in found.unwatched
+            ),
         ]
+        return [Effect("", text) for text in texts]
 
     def _may_assign(self, name: Any) -> bool:
         return self._any_name or name in self._reach.stores
@@ -116,8 +139,11 @@ class Effects:
         for name, series, kept in self._series:
             if not _alike(kept, list(series)):
                 kind = type(series).__name__
-                text = f"it changes the {kind} {name} ({len(kept)} to {len(series)})"
+                text = f"it changes the {kind} {name}: {_lengths(len(kept), len(series))}"
                 yield Effect(name, text)
+        for name, buffer, _, then in self._buffers:
+            if Contents(buffer).now != then:
+                yield Effect(name, f"it writes into the {type(buffer).__name__} {name}")
 
     def _drawn(self) -> Iterator[Effect]:
         if random.getstate() != self._random:
@@ -153,6 +179,9 @@ class Effects:
             if not _same_objects(list(series), kept):
                 series.clear()
                 (series.update if isinstance(series, set) else series.extend)(kept)
+        for _, buffer, contents, then in self._buffers:
+            if Contents(buffer).now != then:
+                buffer[... if isinstance(buffer, np.ndarray) else slice(None)] = contents
         self._put_back_draws()
 
     def _put_back_draws(self) -> None:
@@ -164,6 +193,12 @@ class Effects:
         for held, state in self._randoms:
             if not _same_state(state, _state_of(held)):
                 _set_state(held, state)
+
+
+def _lengths(then: int, now: int) -> str:
+    if then == now:
+        return f"another entry among its {now}"
+    return f"from {then} entries to {now}"
 
 
 def _variable(place: Place) -> str:
@@ -211,12 +246,8 @@ def _set(place: Place, value: object) -> None:
 
 def _alike(then: object, now: object) -> bool:
     """Whether a rebinding is none: the same object, or an equal plain value."""
-    if then is now:
+    if then is now or same_plain(then, now):
         return True
-    if type(then) is not type(now):
-        return False
-    if isinstance(then, PLAIN):
-        return bool(then == now)
     if isinstance(then, list | tuple) and isinstance(now, list | tuple):
         return len(then) == len(now) and all(map(_alike, then, now))
     if isinstance(then, dict) and isinstance(now, dict):

@@ -22,6 +22,7 @@ from ostinato.errors import WrongTypeError
 from ostinato.graphs.buckets import Buckets
 from ostinato.graphs.fake_run import run_on_fakes
 from ostinato.graphs.python_state import remember
+from ostinato.graphs.size_branches import Calls, CallSet, branch
 from ostinato.graphs.tree import Structure, flatten
 
 _TRIALS_PER_AXIS = 9
@@ -91,6 +92,10 @@ class Undetermined(Exception):
         self.ran = ran
 
 
+class BranchesOnSize(Undetermined):
+    """The function computes otherwise at another size of the same bucket."""
+
+
 def group_axes(leaves: Sequence[object], bucketed: Mapping[int, Buckets]) -> tuple[Axis, ...]:
     """Return the axes of a call: dimensions with equal bucket sizes and equal real size are one.
 
@@ -149,6 +154,9 @@ def extents_and_one(
     attempt = _attempts(fn, args, kwargs, axes)
     seen = _several_sizes(attempt, axes)
     extents = _explain(seen)
+    found = branch([axis.buckets for axis in axes], [(run.sizes, run.calls) for run in seen])
+    if found:
+        raise BranchesOnSize(found)
     for sizes in _sizes_with_one(axes):
         try:
             seen.append(attempt(sizes))
@@ -183,8 +191,15 @@ def _attempts(
         for axis, size in zip(axes, sizes, strict=True):
             for leaf, dim in axis.leaves if size != axis.size else ():
                 resized.setdefault(leaf, {})[dim] = size
+        calls = CallSet()
+
+        def watched(*args: object, **kwargs: object) -> object:
+            with calls:
+                return fn(*args, **kwargs)
+
         try:
-            return _Seen.of(sizes, run_on_fakes(fn, leaves, structure, resized))
+            result = run_on_fakes(watched, leaves, structure, resized)
+            return _Seen.of(sizes, result, frozenset(calls.calls))
         except Exception as error:
             raise _undetermined(error, sizes, len(axes)) from error
         finally:
@@ -236,12 +251,13 @@ class _Seen:
     structure: Structure
     shapes: tuple[Sizes | None, ...]
     others: tuple[str | None, ...]
+    calls: Calls
 
     @classmethod
-    def of(cls, sizes: Sizes, result: object) -> _Seen:
+    def of(cls, sizes: Sizes, result: object, calls: Calls = frozenset()) -> _Seen:
         leaves, structure = flatten(result)
         shapes = tuple(tuple(x.shape) if isinstance(x, Tensor) else None for x in leaves)
-        return cls(sizes, structure, shapes, tuple(map(_comparable, leaves)))
+        return cls(sizes, structure, shapes, tuple(map(_comparable, leaves)), calls)
 
     @property
     def at(self) -> str:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ostinato.graphs.ambient import ambient, mode_around, read_mode
 from ostinato.graphs.buckets import Buckets
 from ostinato.graphs.buffers import Fit
 from ostinato.graphs.extents import Axis
 from ostinato.graphs.memo import Memo, try_memo
-from ostinato.graphs.options import parameter_names, sees_keyword_order
+from ostinato.graphs.options import check_paths, parameter_names, sees_keyword_order
+from ostinato.graphs.padding import check_fill
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.signature import ObjectSpec, Signature, TensorSpec, UnfitSpec
 from ostinato.graphs.signing import (
@@ -20,7 +22,6 @@ from ostinato.graphs.signing import (
     Opening,
     leaf_spec,
     overlaps,
-    read_mode,
     value_spec,
 )
 from ostinato.graphs.tree import SURE_LEAVES, Structure
@@ -84,6 +85,14 @@ class Occasion(NamedTuple):
     watch: Watch
 
 
+class _Kept(NamedTuple):
+    """A memo, the settings that it does not see by itself, and whether it sees modes."""
+
+    around: tuple[Any, ...]
+    memo: Memo[Situation]
+    sees_modes: bool
+
+
 class Fitting:
     """Signs the calls of one callable.
 
@@ -96,8 +105,9 @@ class Fitting:
         names, _ = parameter_names(fn)
         self.open = Opening(names, sees_order=sees_keyword_order(fn)).open
         self._buckets = dict(buckets)
+        self._found_paths: set[str] = set()
         self._bucketed: dict[Structure, tuple[tuple[int, str, Buckets], ...]] = {}
-        self._memos: dict[Structure, tuple[Memo[Situation], ...]] = {}
+        self._memos: dict[Structure, tuple[_Kept, ...]] = {}
 
     def sign(
         self,
@@ -113,28 +123,37 @@ class Fitting:
             training: Flags of the modules that it reaches.
 
         Raises:
-            UsageError: OST1005, a bucketed tensor lacks the declared dimension.
+            UsageError: OST1005, a bucketed tensor lacks the declared dimension; OST1004, its type
+                cannot hold the declared fill; OST1012, a declared path leads nowhere.
         """
+        around = ambient()
         memos = self._memos.get(structure, ())
-        for memo in memos:
-            if memo.holds(leaves, training):
+        for then, memo, sees_modes in memos:
+            if then == around and memo.holds(leaves, training):
+                if not sees_modes and mode_around() is not None:
+                    break
                 return memo.outcome
         situation = self._describe(leaves, structure, training)
         if situation.signature is not None and not situation.signature.overlaps:
             made = try_memo(leaves, training, situation)
             if made is not None and (memos or len(self._memos) < _KNOWN_STRUCTURES):
                 # A new tuple: another thread may be walking through the old one.
-                self._memos[structure] = (made, *memos[: _MEMOS_EACH - 1])
+                # That a mode is entered shows in a tensor's dispatch keys, if there is a tensor.
+                sees_modes = any(isinstance(leaf, Tensor) for leaf in leaves)
+                kept = _Kept(around, made, sees_modes)
+                self._memos[structure] = (kept, *memos[: _MEMOS_EACH - 1])
         return situation
 
     def _describe(
         self, leaves: list[object], structure: Structure, training: tuple[bool, ...]
     ) -> Situation:
         mode = read_mode()
-        specs = [leaf_spec(leaf, grad=mode.grad) for leaf in leaves]
+        specs = [leaf_spec(leaf, grad=True) for leaf in leaves]
         unfit = _unfit_leaf(specs, structure)
         if unfit is not None:
             return Situation(None, unfit=unfit)
+        if (around := mode_around()) is not None:
+            return Situation(None, unfit=(Reason.MODE_AROUND, around))
         shared = overlaps(leaves) if len(leaves) > 1 else ()
         if shared:
             if not _share_storages(leaves, shared):
@@ -168,6 +187,7 @@ class Fitting:
             if not isinstance(leaf, Tensor):
                 continue  # an optional argument that is None
             dim = buckets.dim_of(leaf.dim(), path)
+            check_fill(leaf.dtype, buckets.fill, path)
             real = leaf.shape[dim]
             if leaf.numel() == 0:
                 return (), Reason.EMPTY_BATCH, f"{path} has shape {list(leaf.shape)}"
@@ -186,6 +206,9 @@ class Fitting:
     def _bucketed_leaves(self, structure: Structure) -> tuple[tuple[int, str, Buckets], ...]:
         known = self._bucketed.get(structure)
         if known is None:
+            missing = self._buckets.keys() - self._found_paths
+            check_paths(missing, structure)
+            self._found_paths |= missing & set(structure.paths)
             known = tuple(
                 (index, path, self._buckets[path])
                 for index, path in enumerate(structure.paths)

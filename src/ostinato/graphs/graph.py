@@ -44,6 +44,7 @@ class Graph:
         build_seconds: Wall time of making it.
         eager_us, replay_us: Median time of one run each way, when it was made.
         unlike_at_one: Why it may not serve a bucketed size of 1; "" if it may.
+        scratch: Memory (by `storage_id`) that is neither put back nor compared.
         generation: Runs so far; a lease on an earlier run is stale.
         hits: Calls it has answered.
         is_padding_checked: Whether a padded run has been compared with an eager one.
@@ -68,6 +69,7 @@ class Graph:
     replay_us: float
     is_padding_checked: bool
     unlike_at_one: str = ""
+    scratch: frozenset[int] = frozenset()
     generation: int = 0
     hits: int = 0
     is_released: bool = False
@@ -104,16 +106,13 @@ class Graph:
             sizes: Real size of each bucketed axis.
             leased: Hand out leases instead of copies.
         """
-        if self.needs_no_grad:
+        if self.needs_no_grad and torch.is_grad_enabled():
             # As `torch.no_grad()`, without the three microseconds of a context.
             torch._C._set_grad_enabled(False)
             try:
-                return self._run(leaves, sizes, leased=leased)
+                return self.run(leaves, sizes, leased=leased)
             finally:
                 torch._C._set_grad_enabled(True)
-        return self._run(leaves, sizes, leased=leased)
-
-    def _run(self, leaves: Sequence[object], sizes: Sequence[int], *, leased: bool) -> object:
         self.generation += 1  # first: a lease that is read meanwhile must find out
         self.recording.enter()
         self.inputs.fill(leaves)

@@ -28,11 +28,15 @@ def recording_here() -> Iterator[None]:
 
 def runs_inline() -> bool:
     """Whether a call belongs to an outer recording: ours, the compiler's or a user's graph."""
-    # Asked first: a tracer answers it by itself and looks no further.
-    return torch.compiler.is_compiling() or _depth.value > 0 or (_uses_gpu() and _is_capturing())
+    # Asked first: a tracer answers it by itself and looks no further. A capture needs a device that
+    # is in use; asking torch.cuda.is_initialized() for that would be one more call.
+    return (
+        torch.compiler.is_compiling()
+        or _depth.value > 0
+        or (torch.cuda._initialized and _is_capturing())
+    )
 
 
-_uses_gpu: Callable[[], bool] = torch.cuda.is_initialized
 # Torch's own Python function round it is one more call.
 _is_capturing: Callable[[], bool] = getattr(
     torch._C, "_cuda_isCurrentStreamCapturing", torch.cuda.is_current_stream_capturing

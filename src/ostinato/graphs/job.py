@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ostinato.graphs.backends.base import Backend
+from ostinato.graphs.backends.memory import WorkingMemory
 from ostinato.graphs.buffers import Fit, StaticInputs
 from ostinato.graphs.extents import Axis, Extents
 from ostinato.graphs.fitting import Call
@@ -63,6 +64,8 @@ class Job:
         measure: Whether replay and eager are to be timed carefully.
         epoch: How often all recordings had to go before.
         rules: What is known of how outputs follow the bucketed sizes.
+        scratch: Memory (by `storage_id`) that is neither saved nor put back.
+        memory: Working memory that the recording shares with others; None for its own.
     """
 
     fn: Callable[..., Any]
@@ -81,6 +84,8 @@ class Job:
     measure: bool
     epoch: int
     rules: Rules
+    scratch: frozenset[int]
+    memory: WorkingMemory | None
 
     @property
     def cuts(self) -> list[tuple[int, str, int]] | None:

@@ -30,6 +30,10 @@ class Lease(Generic[T]):
 
     An output that no recording will overwrite (of an eager call, or one that is the caller's own
     tensor) comes as a lease as well, and never goes stale.
+
+    It guards against a later call that comes before `get()`. It cannot guard the tensor afterwards:
+    a replay in another thread overwrites it while it is read. Share a leasing runner only under a
+    lock that is held until the result has been read or cloned.
     """
 
     # No dataclass: a frozen one takes four times as long to make, once per output of every call.

@@ -7,7 +7,7 @@ A memo can only say "exactly as then"; any doubt sends the call to `fitting.py`,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 import torch
@@ -39,11 +39,16 @@ class Memo(Generic[Outcome]):
         leaves: Leaves of a call whose tensors share no memory.
         training: The training flags of that call.
         outcome: What `fitting.py` made of it.
+
+    Attributes:
+        same_tensors: Takes the tensors of another call; True if they are as those were.
+        settings: What to ask of torch, and the answer of then.
+        has_modes: Whether a function mode was entered.
     """
 
     __slots__ = (
-        "_at", "_device", "_inference", "_is_one", "_modes", "_only_tensors", "_precision",
-        "_same_settings", "_same_tensors", "_spans", "_training", "_values", "outcome",
+        "_at", "_device", "_is_one", "_only_tensors", "_spans", "_training", "_values",
+        "has_modes", "outcome", "same_tensors", "settings",
     )  # fmt: skip
 
     def __init__(
@@ -54,7 +59,7 @@ class Memo(Generic[Outcome]):
         self._only_tensors = len(tensors) == len(leaves)
         self._is_one = len(tensors) <= 1
         # Bound methods keep their guards alive.
-        self._same_tensors = _guards(tensors).check if tensors else _nothing_to_compare
+        self.same_tensors = _guards(tensors).check if tensors else _nothing_to_compare
         self._spans = [span_bytes(tensor) for tensor in tensors]
         self._values = [
             (i, _kept(leaf), leaf_spec(leaf, grad=False))
@@ -62,30 +67,36 @@ class Memo(Generic[Outcome]):
             if not isinstance(leaf, Tensor)
         ]
         self._training = training
-        self._same_settings = GlobalStateGuard().check
-        self._inference = _inference()
-        self._precision = _matmul_precision()
-        self._modes = _modes()  # a default device is one of them
+        self.settings: tuple[tuple[Callable[[], object], object], ...] = (
+            (GlobalStateGuard().check, True),
+            (_inference, _inference()),
+            (_matmul_precision, _matmul_precision()),
+            (_modes, _modes()),
+        )
+        self.has_modes = _modes() > 0  # a default device is one of them
         self._device = default_device()
         self.outcome = outcome
 
     def holds(self, leaves: Sequence[object], training: tuple[bool, ...]) -> bool:
         """Whether this call is exactly as that one was."""
         tensors = leaves if self._only_tensors else [leaves[i] for i in self._at]
-        if not self._same_tensors(*tensors):
+        if not self.same_tensors(*tensors):
             return False
         for i, value, spec in self._values:
             if leaves[i] is not value and leaf_spec(leaves[i], grad=False) != spec:
                 return False
-        return (
-            training == self._training
-            and self._same_settings()
-            and _inference() is self._inference
-            and _matmul_precision() == self._precision
-            and _modes() == self._modes
-            and (not self._modes or default_device() == self._device)
-            and (self._is_one or not self._share_memory(tensors))
-        )
+        if training != self._training:
+            return False
+        for ask, answer in self.settings:
+            if ask() != answer:
+                return False
+        if self.has_modes and default_device() != self._device:
+            return False
+        return self._is_one or not self._share_memory(tensors)
+
+    def are_apart(self, leaves: Sequence[object]) -> bool:
+        """Whether the tensors of a call that is otherwise alike share no memory, as then."""
+        return self._is_one or not self._share_memory([leaves[i] for i in self._at])
 
     def _share_memory(self, tensors: Sequence[Any]) -> bool:
         spans = self._spans

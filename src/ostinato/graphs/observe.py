@@ -8,6 +8,7 @@ before it asks a backend to record it, on a CPU and on a GPU alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -18,9 +19,11 @@ from ostinato.graphs.observe_calls import SEEDED, CallWatcher
 from ostinato.graphs.observe_capturing import as_if_capturing
 from ostinato.graphs.observe_compiled import compiled_code_runs_eagerly
 from ostinato.graphs.observe_draws import generator_states
+from ostinato.graphs.observe_fast_paths import watched_as_if_plain
 from ostinato.graphs.observe_host import HostWatcher, hidden_calls_are_seen
 from ostinato.graphs.observe_journal import Journal
 from ostinato.graphs.observe_notes import Escape, Refusal
+from ostinato.graphs.observe_python import PythonWatcher, may_act, python_is_watched
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.seeds import SeedWatch, default_generators
 from ostinato.graphs.tree import flatten
@@ -70,6 +73,8 @@ def observe(
     *,
     device: torch.device,
     generators: Sequence[torch.Generator] = (),
+    scratch: frozenset[int] = frozenset(),
+    names: AbstractSet[str] | None = None,
 ) -> Observation:
     """Run `step` once, eagerly, and return its result with what was seen.
 
@@ -77,6 +82,8 @@ def observe(
         inputs: The tensors that `step` is given; everything else that it reads is external.
         device: Where the step is meant to run; decides what counts as a read by the host.
         generators: Private generators that the step may seed.
+        scratch: Memory (by `storage_id`) that need not be put back.
+        names: What the step's code may read by name; None where that is unknown.
 
     Raises:
         Exception: Whatever `step` raises; what it wrote until then is put back.
@@ -85,22 +92,28 @@ def observe(
         Unsafe: the run is an eager run. Compiled code inside it runs eagerly meanwhile.
     """
     seeds = SeedWatch([*default_generators(device), *generators])
-    calls = CallWatcher(inputs, device, seeds)
+    calls = CallWatcher(inputs, device, seeds, scratch)
+    python = PythonWatcher(calls.notes)
     seeds.begin()
     before = generator_states(device)
     try:
         with ExitStack() as watching:
             watching.enter_context(compiled_code_runs_eagerly())
             watching.enter_context(as_if_capturing())
+            watching.enter_context(watched_as_if_plain())
             watching.enter_context(hidden_calls_are_seen(calls.notes, device))
-            watching.enter_context(HostWatcher(calls.notes, device))
+            watching.enter_context(HostWatcher(calls.notes, device, inputs, calls.journal))
             watching.enter_context(calls)
+            if names is None or may_act(names):
+                watching.enter_context(python_is_watched(python))
             result = step()
         drew = calls.may_draw and generator_states(device) != before
         if seeds.has_seen_one and not any(each.detail == SEEDED for each in calls.notes.refusals):
             calls.notes.refusals.append(
                 Refusal(Reason.PYTHON_SIDE_EFFECT, "torch.manual_seed", None, SEEDED)
             )
+        if not calls.notes.refusals:
+            python.warn()
     except BaseException:
         calls.journal.undo()  # half a run must not stay behind, nor an interrupted one
         raise

@@ -26,7 +26,7 @@ from ostinato.graphs.aten_mode import AtenMode
 from ostinato.graphs.observe_draws import is_default, is_same
 from ostinato.graphs.observe_journal import Journal
 from ostinato.graphs.observe_notes import Escape, Notes
-from ostinato.graphs.observe_rules import is_metadata, opaque, verdict
+from ostinato.graphs.observe_rules import exchanges_memory, is_metadata, opaque, verdict
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.seeds import SeedWatch
 from ostinato.graphs.source_lines import running_line
@@ -48,7 +48,13 @@ class _Birth:
 class CallWatcher(AtenMode):
     """Lets every call through and keeps the books of one run."""
 
-    def __init__(self, inputs: Sequence[Tensor], device: torch.device, seeds: SeedWatch) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[Tensor],
+        device: torch.device,
+        seeds: SeedWatch,
+        scratch: frozenset[int] = frozenset(),
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.notes = Notes()
         self.journal = Journal()
@@ -61,6 +67,7 @@ class CallWatcher(AtenMode):
         self.devices: set[torch.device] = set()
         self._device = device
         self._seeds = seeds
+        self._scratch = scratch
         self._inputs: dict[int, list[int]] = {}
         for index, tensor in enumerate(inputs):
             if tensor.layout is torch.strided:
@@ -136,17 +143,21 @@ class CallWatcher(AtenMode):
         if changes_window(func):
             self._note_window_change(func, tensor)
             return
+        if exchanges_memory(func) and not self._is_child(tensor):
+            self.journal.before_exchange(tensor)
         memory = storage_id(tensor)
         if memory in self._inputs:
             self.written_inputs.update(self._inputs[memory])
         elif memory in self._external:
-            self.journal.before_write(tensor)
+            if memory not in self._scratch:
+                self.journal.before_write(tensor)
             self._written.add(memory)
 
     def _note_window_change(self, func: OpOverload, tensor: Tensor) -> None:
         memory = storage_id(tensor)
         is_outside = memory in self._inputs or memory in self._external
         if is_outside and not self._is_child(tensor) and base_name(func) != "detach_":
+            self.journal.before_exchange(tensor)
             detail = (
                 "the shape of a tensor from outside is changed in place; no replay repeats that"
             )

@@ -18,11 +18,12 @@ Region = tuple[int, int, torch.dtype, torch.Size, tuple[int, ...]]
 class Journal:
     """An undo log of writes into tensors that outlive the run."""
 
-    __slots__ = ("_drawn", "_entries", "_seen")
+    __slots__ = ("_drawn", "_entries", "_exchanged", "_seen")
 
     def __init__(self) -> None:
         self._entries: list[tuple[Tensor, Tensor]] = []
         self._seen: set[Region] = set()
+        self._exchanged: list[tuple[Tensor, Tensor]] = []
         self._drawn: list[tuple[torch.Generator, Tensor]] = []
 
     def before_write(self, tensor: Tensor) -> None:
@@ -39,6 +40,10 @@ class Journal:
             alias = tensor.detach()
             self._entries.append((alias, alias.clone()))
 
+    def before_exchange(self, tensor: Tensor) -> None:
+        """Keep what `tensor` looks at, before it is given other memory or another window."""
+        self._exchanged.append((tensor, tensor.detach()))
+
     def before_draw(self, generator: torch.Generator) -> None:
         """Keep the state of a private generator that is drawn from for the first time."""
         self._drawn.append((generator, state_of(generator)))
@@ -49,5 +54,7 @@ class Journal:
             set_state(generator, state)
         # In inference mode both inference tensors and leaves that require grad may be written.
         with torch.inference_mode():
+            for tensor, as_it_was in reversed(self._exchanged):
+                tensor.data = as_it_was
             for tensor, content in reversed(self._entries):
                 tensor.copy_(content)

@@ -48,9 +48,7 @@ _METADATA = frozenset(
 )
 _MASK_DTYPES = (torch.bool, torch.uint8)
 _COPIES = frozenset(("_to_copy", "copy", "copy_", "_foreach_copy_", "_copy_from", "lift_fresh"))
-_STORAGE_CHANGES = frozenset(
-    ("set_", "resize_", "resize_as_", "resize", "_resize_output_", "as_strided_")
-)
+_STORAGE_CHANGES = frozenset(("set_", "resize_", "resize_as_", "resize", "_resize_output_"))
 
 
 def verdict(
@@ -87,6 +85,12 @@ def _of_the_call_alone(func: OpOverload) -> Verdict | None:
     if is_read or torch.Tag.data_dependent_output in func.tags:
         return Reason.HOST_SYNC, "a tensor's value is read by Python, so the host waits for it"
     return None
+
+
+@cache
+def exchanges_memory(func: OpOverload) -> bool:
+    """Whether the call gives its tensor other memory, or another window on it, in place."""
+    return base_name(func) in _STORAGE_CHANGES or base_name(func) == "as_strided_"
 
 
 def opaque(func: object) -> tuple[Reason, str, str]:

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from ostinato.errors import OstinatoError, UsageError, WrongTypeError
 from ostinato.graphs.buckets import Buckets
+from ostinato.graphs.tree import Structure
 from ostinato.units import parse_bytes
 
+_MOST_NAMED = 8
+
 Outputs = Literal["owned", "leased"]
+Memory = Literal["own", "shared"]
 OnUnfit = Literal["eager", "raise"]
 BackendName = Literal["auto", "cuda", "tape", "eager"]
 
@@ -32,6 +37,8 @@ class Options:
     on_unfit: OnUnfit = "eager"
     verify_every: int = 0
     backend: BackendName = "auto"
+    scratch: tuple[Tensor, ...] = ()
+    memory: Memory = "own"
 
 
 def check_options(
@@ -46,6 +53,8 @@ def check_options(
     on_unfit: str,
     verify_every: int,
     backend: str,
+    scratch: Sequence[Tensor],
+    memory: str,
 ) -> Options:
     """Return the options of one runner.
 
@@ -60,6 +69,9 @@ def check_options(
     _check_choice("outputs", outputs, ("owned", "leased"))
     _check_choice("on_unfit", on_unfit, ("eager", "raise"))
     _check_choice("backend", backend, ("auto", "cuda", "tape", "eager"))
+    _check_choice("memory", memory, ("own", "shared"))
+    if memory == "shared" and outputs == "leased":
+        raise _bad("outputs", outputs, 'pass "owned": another recording overwrites shared memory')
     if not isinstance(drop_unprofitable, bool):
         raise _bad("drop_unprofitable", drop_unprofitable, "pass True or False", WrongTypeError)
     if backend == "cuda" and not torch.cuda.is_available():
@@ -78,6 +90,8 @@ def check_options(
         on_unfit=on_unfit,  # type: ignore[arg-type]
         verify_every=verify_every,
         backend=backend,  # type: ignore[arg-type]
+        scratch=_checked_scratch(scratch),
+        memory=memory,  # type: ignore[arg-type]
     )
 
 
@@ -166,6 +180,41 @@ def _checked_buckets(
                 remedy=f"use one of its arguments: {', '.join(sorted(known)) or 'it has none'}",
             )
     return dict(buckets)
+
+
+def check_paths(paths: Collection[str], structure: Structure) -> None:
+    """Refuse a path of buckets that leads into an argument of a call and finds nothing there.
+
+    An argument that is left out, or None, says nothing about what it may hold.
+
+    Raises:
+        UsageError: OST1012, such as "batch.idz" where "batch.ids" is meant.
+    """
+    known = structure.paths
+    for path in sorted(paths):
+        root, dot, _ = path.partition(".")
+        inside = [each for each in known if each.startswith(f"{root}.")]
+        if path not in known and (inside if dot else root not in known and inside):
+            raise UsageError(
+                f"buckets names {path!r}, and the call has no tensor there",
+                code="OST1012",
+                remedy=f"use one of its paths: {_listed(inside)}",
+            )
+
+
+def _listed(paths: Sequence[str]) -> str:
+    more = [f"and {len(paths) - _MOST_NAMED} more"] if len(paths) > _MOST_NAMED else []
+    return ", ".join([*paths[:_MOST_NAMED], *more])
+
+
+def _checked_scratch(scratch: object) -> tuple[Tensor, ...]:
+    remedy = "pass a tuple of the tensors themselves, such as (cache.keys, cache.values)"
+    if not isinstance(scratch, tuple | list):
+        raise _bad("scratch", scratch, remedy, WrongTypeError)
+    for each in scratch:
+        if not isinstance(each, Tensor) or each.layout is not torch.strided:
+            raise _bad("scratch", each, remedy, WrongTypeError)
+    return tuple(scratch)
 
 
 def _check_whole(name: str, value: object, *, least: int) -> None:

@@ -2,8 +2,8 @@
 
 A recording reads the whole of its static input, so every call writes all of it: the real part is
 the caller's tensor, the tail what `Buckets.fill` declares. A tail that is not rewritten holds rows
-of an earlier, larger call. The runner calls `check_fill` when it first sees a tensor, `pad_into` on
-every call and `cut` on every output that follows a bucket.
+of an earlier, larger call. `fitting.py` calls `check_fill` when it describes a call, the runner
+`pad_into` on every call and `cut` on every output that follows a bucket.
 """
 
 from __future__ import annotations

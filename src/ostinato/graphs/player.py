@@ -6,13 +6,12 @@ beside it. A call that cannot be replayed runs eagerly with a `Reason`: an outco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 
-from ostinato.errors import CaptureError, OstinatoError, UsageError
 from ostinato.graphs import shadow
 from ostinato.graphs.chronicle import Chronicle
 from ostinato.graphs.decision import Decision
@@ -24,37 +23,16 @@ from ostinato.graphs.graph import Graph
 from ostinato.graphs.options import Options
 from ostinato.graphs.outputs import lease_all
 from ostinato.graphs.placing import place
-from ostinato.graphs.reasons import Reason, remedy
+from ostinato.graphs.raising import error_for
+from ostinato.graphs.reasons import Reason
+from ostinato.graphs.recall import Recall, Recalls
 from ostinato.graphs.recorder import Recorder, first_line
 from ostinato.graphs.store import Store
-from ostinato.graphs.watch import Change, Watch
+from ostinato.graphs.watch import Change, Watch, recalls
 from ostinato.graphs.watches import Watches
 
 _MISS = object()
 
-# Reasons that pass by themselves: `on_unfit="raise"` does not raise for them.
-_PASSING = frozenset(
-    {
-        Reason.NOT_ADMITTED_YET,
-        Reason.BEING_RECORDED,
-        Reason.EAGER_BACKEND,
-        Reason.CLOSED,
-        Reason.INVALIDATED,
-        Reason.WEIGHTS_MOVED,
-        Reason.ATTRIBUTE_CHANGED,
-        Reason.EMPTY_BATCH,
-    }
-)
-# Reasons that lie in the call; the others lie in the function.
-_OF_THE_CALL = frozenset(
-    {
-        Reason.OUTSIDE_BUCKETS,
-        Reason.SEVERAL_DEVICES,
-        Reason.REQUIRES_GRAD,
-        Reason.UNSUPPORTED_INPUT,
-        Reason.UNSUPPORTED_DEVICE,
-    }
-)
 _OF_PLACING = frozenset({Reason.SEVERAL_DEVICES, Reason.UNSUPPORTED_DEVICE})
 
 
@@ -76,6 +54,7 @@ class Player:
         self.chronicle = Chronicle(name)
         self.watches = Watches(fn)
         self.recorder = Recorder(fn, options, self.store, self.chronicle)
+        self._recalls = Recalls()
         self._is_closed = False
         # Bound once: these run on every call.
         fitting = Fitting(fn, options.buckets)
@@ -87,21 +66,56 @@ class Player:
 
     def call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> object:
         """Answer one call."""
+        for recall in self._recalls.known:
+            if recalls(recall.then, args, kwargs):
+                answer = self._replay_at_once(recall, args, kwargs)
+                if answer is not _MISS:
+                    return answer
+                break
         leaves, structure = self._open(args, kwargs)
         watch = self._watch_over(leaves, self)
         situation = self._sign(leaves, structure, watch.training_key())
         if situation.signature is not None:
             entry = self._find(situation.signature)
             if entry is not None and entry.graph is not None:
-                answer = self._replay(entry, entry.graph, situation, leaves, (args, kwargs))
+                occasion = Occasion(situation, leaves, (args, kwargs), watch)
+                answer = self._replay(entry, entry.graph, occasion)
                 if answer is not _MISS:
                     return answer
         return self._serve(Occasion(situation, leaves, (args, kwargs), watch))
 
-    def _replay(
-        self, entry: Entry, graph: Graph, situation: Situation, leaves: list[object], call: Call
+    def _replay_at_once(
+        self, recall: Recall, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> object:
+        """Answer a call that is as one before; `_MISS` if the long way has to be gone after all."""
+        graph = recall.graph
+        if not graph.lock.acquire(False):  # by the time it is free, what was found out may be old
+            return _MISS
+        try:
+            if graph.is_released or recall.entry.graph is not graph:
+                return _MISS
+            leaves: Sequence[object] = args
+            if not recall.is_plain:
+                if not recall.may_answer(args, kwargs):
+                    return _MISS
+                leaves = recall.leaves(args, kwargs)
+            situation = recall.situation
+            try:
+                if graph.draws:
+                    answer = self._run(graph, leaves, situation)
+                else:
+                    answer = graph.run(leaves, situation.sizes, leased=self._is_leased)
+            except Exception as error:  # noqa: BLE001 - the device's, of whatever type
+                self.give_up(recall.entry, graph, error)
+                return _MISS
+            self._note_replay(graph, situation.padded_rows, situation.real_rows)
+            return answer
+        finally:
+            graph.lock.release()
+
+    def _replay(self, entry: Entry, graph: Graph, occasion: Occasion) -> object:
         """Answer from the recording; `_MISS` if it turned out to be unusable."""
+        situation, leaves, call, _ = occasion
         if graph.unlike_at_one and 1 in situation.sizes:
             return self._run_eagerly(call, Reason.OUTPUT_SIZE_UNKNOWN, graph.unlike_at_one)
         with graph.lock:
@@ -116,22 +130,51 @@ class Player:
                 try:
                     answer = self._run(graph, leaves, situation)
                 except Exception as error:  # noqa: BLE001 - the device's, of whatever type
-                    self._give_up(entry, graph, error)
+                    self.give_up(entry, graph, error)
                     return _MISS
                 self._note_replay(graph, situation.padded_rows, situation.real_rows)
+                if graph.is_padding_checked and not self._verify_every:
+                    self._remember(entry, graph, occasion)
                 return answer
         if moved is None:
             return self._run_eagerly(call, Reason.UNSUPPORTED_INPUT, ALIASES)
         self.drop_all(moved)
         return _MISS
 
-    def _run(self, graph: Graph, leaves: list[object], situation: Situation) -> object:
+    def _remember(self, entry: Entry, graph: Graph, occasion: Occasion) -> None:
+        """Answer the next call of the kind at once, if that can be."""
+        situation, leaves, call, watch = occasion
+
+        def sign() -> Situation:
+            return self._sign(*self._open(*call), watch.training_key())
+
+        self._recalls.note(call, leaves, watch, (entry, graph, situation), sign)
+
+    def _run(self, graph: Graph, leaves: Sequence[object], situation: Situation) -> object:
         if graph.draws:
             with drawing_run():
                 return graph.run(leaves, situation.sizes, leased=self._is_leased)
         return graph.run(leaves, situation.sizes, leased=self._is_leased)
 
-    def _give_up(self, entry: Entry, graph: Graph, error: Exception) -> None:
+    def find(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> tuple[Entry, Graph] | None:
+        """Return the recording that is fit to answer such a call without more ado, if there is one.
+
+        Nothing is counted. Not one that a shadow replay is due for, nor one whose weights moved.
+        """
+        leaves, structure = self._open(args, kwargs)
+        watch = self._watch_over(leaves, self)
+        situation = self._sign(leaves, structure, watch.training_key())
+        entry = None if situation.signature is None else self._find(situation.signature)
+        graph = None if entry is None else entry.graph
+        if entry is None or graph is None or self._verify_every or not graph.is_padding_checked:
+            return None
+        if _moved(graph) is not None or (graph.foreign and graph.foreign.meets(leaves)):
+            return None
+        return entry, graph
+
+    def give_up(self, entry: Entry, graph: Graph, error: Exception) -> None:
         """A replay failed. An eager run answers, unless state that the replay moved forbids it."""
         self._quarantine(entry, graph, Reason.REPLAY_ERROR, first_line(error))
         if isinstance(error, torch.OutOfMemoryError):
@@ -152,6 +195,7 @@ class Player:
         for graph in gone:
             graph.release()
             self.chronicle.dropped(graph, change.reason, change.text)
+        self._recalls.prune()
         if gone and change.reason is Reason.ATTRIBUTE_CHANGED:
             self.chronicle.warn(
                 change.reason,
@@ -192,8 +236,7 @@ class Player:
     def _admit(self, entry: Entry, occasion: Occasion) -> object:
         """Record, unless another thread tried a moment ago, or there is no room."""
         if entry.graph is not None:
-            situation, leaves, call, _ = occasion
-            answer = self._replay(entry, entry.graph, situation, leaves, call)
+            answer = self._replay(entry, entry.graph, occasion)
             if answer is not _MISS:
                 return answer
         if entry.refusal is not None:
@@ -232,20 +275,17 @@ class Player:
         return lease_all(result) if self._is_leased else result
 
     def _raise_if_asked(self, reason: Reason, detail: str) -> None:
-        if self._options.on_unfit == "raise" and reason not in _PASSING:
-            kind: type[OstinatoError] = UsageError if reason in _OF_THE_CALL else CaptureError
-            raise kind(
-                f"{self.chronicle.name} cannot be replayed: {detail or reason}",
-                code=str(reason),
-                remedy=remedy(reason),
-                reason=str(reason),
-            )
+        if self._options.on_unfit == "raise":
+            error = error_for(self.chronicle.name, reason, detail)
+            if error is not None:
+                raise error
 
     def _record(self, entry: Entry, occasion: Occasion) -> object:
         """Answer the call eagerly and make a recording beside it."""
         # With on_unfit="raise" nothing may have happened when it raises: record first, on copies.
         serve = self._options.on_unfit == "eager"
         made = self.recorder.record(entry, occasion, is_call=True, serve=serve)
+        self._recalls.prune()  # others may have had to go for it
         if made.reason is None:
             assert made.graph is not None
             self.chronicle.made_recording(made.graph, entry.recaptures_for, served=True)
@@ -286,8 +326,12 @@ class Player:
             if entry.refusal is not None:
                 return self._not_made(entry.refusal, entry.detail)
             if entry.graph is not None:
-                return entry.graph.decision
+                moved = _moved(entry.graph)
+                if moved is None:
+                    return entry.graph.decision
+                self.drop_all(moved)
             made = self.recorder.record(entry, occasion, is_call=False, serve=False)
+            self._recalls.prune()
             if made.reason is not None:
                 return self._not_made(made.reason, made.detail)
             assert made.graph is not None
@@ -330,6 +374,7 @@ class Player:
         if self.store.lose(entry, graph, reason):
             entry.refuse(reason, detail)
             graph.release()
+            self._recalls.prune()
             self.chronicle.dropped(graph, reason, detail)
 
     def close(self) -> None:
@@ -338,6 +383,7 @@ class Player:
         for graph in self.store.close():
             graph.release()
             self.chronicle.dropped(graph, Reason.CLOSED)
+        self._recalls.prune()
         self.watches.clear()
 
 

@@ -5,14 +5,23 @@ A recording that does nothing, or that lets padding into the result, must never 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from ostinato.graphs.agreement import disagreement
 from ostinato.graphs.backends.base import Recording
-from ostinato.graphs.extents import Extent, Undetermined, extents_and_one, observed_extents
+from ostinato.graphs.extents import (
+    BranchesOnSize,
+    Extent,
+    Undetermined,
+    extents_and_one,
+    observed_extents,
+)
 from ostinato.graphs.job import Bench, Job, Refused
 from ostinato.graphs.observe import Observation
+from ostinato.graphs.other_values import leak
 from ostinato.graphs.outputs import HandOut
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.signing import close_call
@@ -40,6 +49,8 @@ def fake_extents(bench: Bench) -> tuple[Extents | None, str]:
         found = extents_and_one(job.fn, args, kwargs, job.axes)
         job.rules.keep(job.kind, found)
         return found
+    except BranchesOnSize as branches:
+        raise Refused(Reason.BRANCHES_ON_SIZE, str(branches)) from branches
     except Undetermined as undetermined:
         # Two real runs fit any straight line, so they prove nothing where fake ones showed a bend.
         is_bend = undetermined.ran or job.declared_axes
@@ -152,11 +163,34 @@ def check(
         if structure != expected:
             raise Refused(Reason.MISMATCH, "the recorded run returned another structure")
         found = disagreement(mine, theirs, structure.paths)
+        is_padded = any(fit.real < fit.bucket for fit in bench.job.fits)
         if found:
-            is_padded = any(fit.real < fit.bucket for fit in bench.job.fits)
             raise Refused(Reason.PADDING_LEAKS if is_padded else Reason.MISMATCH, found)
+        if is_padded and not (written or observation.written_externals):
+            _check_other_values(bench, recording, hand_out)
     bench.inputs.forget_padding()
     return written
+
+
+def _check_other_values(bench: Bench, recording: Recording, hand_out: HandOut) -> None:
+    """Compare once more on values that the padding would show beside: see `other_values.py`."""
+    job = bench.job
+
+    def replay(leaves: Sequence[object]) -> Sequence[object]:
+        bench.inputs.fill(leaves)
+        recording.replay()
+        return flatten(hand_out.own(leaves, job.sizes))[0]
+
+    def eager(leaves: Sequence[object]) -> object:
+        args, kwargs = close_call(job.signature.structure, leaves)
+        return job.fn(*args, **kwargs)
+
+    try:
+        found = leak(job.leaves, [fit.leaf for fit in job.fits], replay, eager)
+    finally:
+        bench.restore()
+    if found:
+        raise Refused(Reason.PADDING_LEAKS, found)
 
 
 def _written_unseen(bench: Bench, observation: Observation) -> frozenset[int]:

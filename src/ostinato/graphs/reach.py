@@ -8,12 +8,12 @@ containers and plain objects. The walk runs when something changed, never on a r
 from __future__ import annotations
 
 import functools
+import inspect
+import os
 import random
-import sys
 import types
-from collections import UserDict, UserList, deque
+from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from ostinato.graphs.places import ABSENT, PLAIN, Place, Size
+from ostinato.graphs.contents import BUFFERS, UNORDERED, Contents, is_fixed, too_large
+from ostinato.graphs.libraries import (
+    BOOKKEEPING,
+    is_config,
+    is_library,
+    is_users_object,
+    is_worth_watching,
+    patchable,
+    slots_of,
+)
+from ostinato.graphs.outlets import OUTLETS, methods_of_outlet
+from ostinato.graphs.places import ABSENT, PLAIN, Place, Size, entries_of
+from ostinato.graphs.reached import Reach
 from ostinato.graphs.reading import (
     ANY_NAME,
     ENTRIES,
@@ -31,53 +43,10 @@ from ostinato.graphs.reading import (
     names_stored,
 )
 
+__all__ = ["Reach", "reach"]
+
 _LARGEST_CONTAINER = 4096
-_LIBRARIES = (sys.stdlib_module_names | {"torch", "numpy", "transformers", "ostinato"}) - {"test"}
-# Of the standard library, what people keep their own values in.
-_HOLDERS = (types.SimpleNamespace, UserDict, UserList)
-_CALLED_BY_PYTHON = ("forward", "__call__", "__iter__", "__next__")
 _RANDOMS = (random.Random, np.random.Generator, np.random.RandomState)
-
-
-@dataclass(slots=True)
-class Reach:
-    """Everything found.
-
-    Attributes:
-        modules: Every `nn.Module`, with its path, by id.
-        places: What to compare before a replay.
-        sizes: What to measure before a replay.
-        holders: Dicts of attributes, of modules, objects and functions, with their path.
-        containers: Lists, dicts, sets and deques, with their path.
-        classes: The user's classes whose methods run.
-        stored: Globals that the code assigns, whether or not it reads them.
-        functions: The user's functions that may run.
-        randoms: Python's and numpy's random generators.
-        generators: torch's random generators.
-        iterators: Iterators that the code may advance, with their path: they cannot be put back.
-        names: Every attribute name that may be read.
-        stores: Every name that may be assigned; see `names_stored`.
-    """
-
-    modules: dict[int, tuple[str, nn.Module]] = field(default_factory=dict)
-    places: list[Place] = field(default_factory=list)
-    sizes: list[Size] = field(default_factory=list)
-    holders: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    containers: list[tuple[str, Any]] = field(default_factory=list)
-    classes: list[type] = field(default_factory=list)
-    stored: list[Place] = field(default_factory=list)
-    functions: list[types.FunctionType] = field(default_factory=list)
-    randoms: list[Any] = field(default_factory=list)
-    generators: list[torch.Generator] = field(default_factory=list)
-    iterators: list[tuple[str, object]] = field(default_factory=list)
-    names: set[str] = field(default_factory=lambda: set(_CALLED_BY_PYTHON))
-    stores: set[str] = field(default_factory=set)
-
-    def tensors(self) -> Iterator[Tensor]:
-        """Yield each tensor held in a place."""
-        for place in self.places:
-            if isinstance(place.value, Tensor):
-                yield place.value
 
 
 def reach(*roots: object) -> Reach:
@@ -98,6 +67,9 @@ class _Walk:
         self._read_by: dict[type, frozenset[str]] = {}
         self._python_modules: list[types.ModuleType] = []
         self._methods: set[tuple[type, str]] = set()
+        self._patchable: set[tuple[int, str]] = set()
+        self._changing: list[tuple[str, Any]] = []
+        self._key_of: dict[int, str] = {}  # the attribute that holds what changes in place
 
     def add(self, value: object, name: str) -> None:
         if id(value) not in self._seen and not isinstance(value, PLAIN):
@@ -122,10 +94,30 @@ class _Walk:
         ]
         for names in self._read_by.values():
             read |= names
-        self.found.iterators = [
-            (name, held) for name, held in self.found.iterators if _may_be_named(name, read)
+        found = self.found
+        if read & {"environ", "getenv"}:
+            self._environment()
+        found.iterators = [each for each in found.iterators if _may_be_named(each[0], read)]
+        found.unwatched = [each for each in found.unwatched if _may_be_named(each[0], read)]
+        # Comparing these takes a microsecond, so only those that the code names.
+        found.contents = [
+            (name, Contents(held))
+            for name, held in self._changing
+            if _may_be_named(name, read) and self._key_of.get(id(held), "forward") in read
         ]
-        return self.found
+        found.places += [Place(each, "now", each.now, name) for name, each in found.contents]
+        found.outlets = [
+            (name, held)
+            for name, held in found.outlets
+            if _may_be_named(name, read) and read & methods_of_outlet(held)
+        ]
+        return found
+
+    def _environment(self) -> None:
+        held: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
+        self.found.sizes.append(Size(held, "os.environ"))
+        for key, value in list(held.items()):
+            self.found.places.append(Place(held, key, value, f"os.environ[{key!r}]"))
 
     def _name_more(self) -> bool:
         """Open the methods, and the parts of Python modules, that the code read so far names."""
@@ -135,20 +127,22 @@ class _Walk:
                 method = getattr(member, "fget", getattr(member, "__func__", member))
                 if isinstance(method, types.FunctionType):
                     self.add(method, kind.__name__)
-                    self._method(kind, name)
+                self._method(kind, name)
         for module in self._python_modules:
             for name in self.found.names & vars(module).keys():
                 held = vars(module)[name]
-                if id(held) not in self._seen and _is_worth_watching(held):
+                if id(held) not in self._seen and is_worth_watching(held):
                     self._place(vars(module), name, held, f"{module.__name__}.{name}")
         return bool(self._queue)
 
     def _method(self, kind: type, name: str) -> None:
-        """Watch a method that the class may be given anew. A class method is never the same."""
-        if (kind, name) not in self._methods and not isinstance(vars(kind)[name], classmethod):
+        """Watch what a class may be given anew: a method of any sort, a property."""
+        if (kind, name) not in self._methods:
             self._methods.add((kind, name))
-            held = getattr(kind, name, ABSENT)
-            self.found.places.append(Place(kind, name, held, f"{kind.__name__}.{name}"))
+            entries = entries_of(kind)
+            if name in entries and not isinstance(entries[name], PLAIN):
+                place = Place(entries, name, entries[name], f"{kind.__name__}.{name}")
+                self.found.places.append(place)
 
     def _open(self, value: Any, name: str) -> None:
         if isinstance(value, nn.Module):
@@ -159,8 +153,9 @@ class _Walk:
             self.add(value.__self__, name)
             self.add(value.__func__, name)
         elif isinstance(value, functools.partial):
-            for part in (value.func, *value.args, *value.keywords.values()):
+            for part in (value.func, *value.args):
                 self.add(part, name)
+            self.add(value.keywords, f"{name}.keywords" if name else "keywords")
         elif isinstance(value, dict | list | tuple | set | frozenset | deque):
             self._container(value, name)
         elif isinstance(value, _RANDOMS):
@@ -169,6 +164,13 @@ class _Walk:
             self.found.generators.append(value)
         elif isinstance(value, Iterator) and not is_users_object(value):
             self.found.iterators.append((name, value))
+        elif isinstance(value, Tensor):
+            for key, held in list(vars(value).items()):
+                self._attribute(vars(value), key, held, f"{name}.{key}", frozenset())
+        elif isinstance(value, BUFFERS):
+            self._buffer(value, name)
+        elif isinstance(value, OUTLETS):
+            self.found.outlets.append((name, value))
         elif isinstance(value, types.ModuleType):
             self._python_module(value)
         elif isinstance(value, type):
@@ -201,12 +203,12 @@ class _Walk:
         self._attributes(module, vars(module), prefix)
 
     def _object(self, value: Any, name: str) -> None:
-        if _is_library(type(value).__module__):
+        if is_library(type(value).__module__) and not is_config(value):
             self.found.stores |= {ANY_NAME, ENTRIES}  # its methods are not walked
         prefix = f"{name}." if name else f"{type(value).__name__}."
         if isinstance(attributes := getattr(value, "__dict__", None), dict):
             self._attributes(value, attributes, prefix)
-        for slot in _slots(type(value)):
+        for slot in slots_of(type(value)):
             held = getattr(value, slot, ABSENT)
             self._attribute(value, slot, held, f"{prefix}{slot}", frozenset())
 
@@ -216,8 +218,11 @@ class _Walk:
         self.found.holders.append((prefix.removesuffix("."), attributes))
         self.found.sizes.append(Size(attributes, prefix, frozenset(attributes)))
         own = self._names_of(kind)
+        skipped = _MODULE_INTERNALS
+        if is_config(owner):  # decorators and masks read it, in code that is not walked
+            own, skipped = frozenset(attributes), BOOKKEEPING
         for key, held in list(attributes.items()):
-            if key not in _MODULE_INTERNALS:
+            if key not in skipped:
                 self._attribute(attributes, key, held, f"{prefix}{key}", own)
         self.add(kind, kind.__name__)
 
@@ -227,12 +232,14 @@ class _Walk:
         if isinstance(held, PLAIN):
             self._plain.append((own, Place(container, key, held, name)))
         else:
+            if isinstance(held, UNORDERED + BUFFERS):
+                self._key_of.setdefault(id(held), key)
             self._place(container, key, held, name)
 
     def _names_of(self, kind: type) -> frozenset[str]:
         names = self._read_by.get(kind)
         if names is None:
-            is_users = not _is_library(kind.__module__)  # then its methods are walked
+            is_users = not is_library(kind.__module__)  # then its methods are walked
             names, stored = (frozenset(), frozenset()) if is_users else names_of_class(kind)
             self._read_by[kind] = names
             self.found.stores |= stored
@@ -240,19 +247,49 @@ class _Walk:
 
     def _class(self, kind: type) -> None:
         """Watch what a class gives its objects: its `forward`, and the values it holds."""
-        if issubclass(kind, nn.Module) and not kind.__module__.startswith("torch."):
-            self.found.places.append(
-                Place(kind, "forward", kind.forward, f"{kind.__name__}.forward")
-            )
-        if _is_library(kind.__module__):
+        if is_library(kind.__module__):
+            if issubclass(kind, nn.Module):
+                self._library_class(kind)
             return
         self.found.classes.append(kind)
-        for key, held in list(vars(kind).items()):
+        entries = entries_of(kind)
+        self.found.sizes.append(Size(entries, f"{kind.__name__}.", frozenset(entries)))
+        for key, held in list(entries.items()):
             if key.startswith("__") or isinstance(held, _DESCRIPTORS):
                 continue
-            self._attribute(kind, key, held, f"{kind.__name__}.{key}", frozenset())
+            self._attribute(entries, key, held, f"{kind.__name__}.{key}", frozenset())
         for base in kind.__bases__:
             self.add(base, base.__name__)
+
+    def _library_class(self, kind: type[nn.Module]) -> None:
+        """Watch the methods that a call of a library's module goes through, and what they call."""
+        names, _ = names_of_class(kind)
+        for base in kind.__mro__:
+            entries = entries_of(base)
+            wanted = _OF_EVERY_MODULE if base is nn.Module else names & entries.keys()
+            for name in sorted(wanted):
+                self._method(base, name)
+                method = inspect.unwrap(getattr(entries[name], "__func__", entries[name]))
+                if base is not nn.Module and isinstance(method, types.FunctionType):
+                    self._may_be_patched(method)
+            if base is nn.Module:
+                return
+
+    def _may_be_patched(self, function: types.FunctionType) -> None:
+        for place in patchable(function):
+            where = (id(place.container), place.key)
+            if where not in self._patchable:
+                self._patchable.add(where)
+                self._place(place.container, place.key, place.value, place.name)
+
+    def _buffer(self, value: Any, name: str) -> None:
+        if is_fixed(value):
+            return
+        reason = too_large(value)
+        if reason:
+            self.found.unwatched.append((name, f"{type(value).__name__} {name}, and {reason}"))
+        else:
+            self._changing.append((name, value))
 
     def _container(self, value: Any, name: str) -> None:
         if not isinstance(value, tuple | frozenset):
@@ -267,6 +304,8 @@ class _Walk:
         else:
             for held in list(value):
                 self.add(held, name)
+            if isinstance(value, UNORDERED):
+                self._changing.append((name or type(value).__name__, value))
 
     def _function(self, function: types.FunctionType, name: str) -> None:
         code = function.__code__
@@ -275,14 +314,17 @@ class _Walk:
             if variable == "__class__":
                 continue
             self._place(cell, "cell_contents", held, variable)
-        if not _is_library(function.__module__):
+        if not is_library(function.__module__):
             self._globals(function)
+            self._may_be_patched(function)
             self.found.functions.append(function)
             self.found.names |= names_read(code)
             self.found.stores |= names_stored(code)
             self._own_parts(function)
-        for held in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+        for held in function.__defaults__ or ():
             self.add(held, name)
+        if function.__kwdefaults__:  # a dict, whose entries may be exchanged
+            self.add(function.__kwdefaults__, f"{function.__name__}.__kwdefaults__")
         self.add(getattr(function, "__wrapped__", None), name)
 
     def _own_parts(self, function: types.FunctionType) -> None:
@@ -301,7 +343,7 @@ class _Walk:
         for variable in sorted(names_read(function.__code__)):
             if variable in names and not variable.startswith("__"):
                 held = names[variable]
-                if _is_worth_watching(held):
+                if is_worth_watching(held):
                     self._place(names, variable, held, f"{variable} (a global)")
                 else:
                     self.add(held, variable)
@@ -310,7 +352,7 @@ class _Walk:
             self.found.stored.append(Place(names, variable, held, f"{variable} (a global)"))
 
     def _python_module(self, module: types.ModuleType) -> None:
-        if _is_library(module.__name__):
+        if is_library(module.__name__):
             return
         self._python_modules.append(module)
         for key, held in list(vars(module).items()):
@@ -319,49 +361,13 @@ class _Walk:
                 self._plain.append((frozenset(), place))
 
 
-def _slots(kind: type) -> Iterator[str]:
-    for base in kind.__mro__:
-        slots = vars(base).get("__slots__", ())
-        for slot in (slots,) if isinstance(slots, str) else slots:
-            if slot not in ("__dict__", "__weakref__"):
-                private = slot.startswith("__") and not slot.endswith("__")
-                yield f"_{base.__name__.lstrip('_')}{slot}" if private else slot
-
-
 def _may_be_named(path: str, read: set[str]) -> bool:
     """Whether the code names what lies at `path`: variables it does, attributes it may not."""
     _, dot, attribute = path.partition("[")[0].rpartition(".")
     return not dot or attribute in read
 
 
-def _is_worth_watching(value: object) -> bool:
-    if isinstance(value, types.ModuleType | type | types.BuiltinFunctionType):
-        return False
-    if isinstance(value, types.FunctionType):
-        return not _is_library(value.__module__)
-    return True
-
-
-def _is_library(module: str | None) -> bool:
-    return (module or "").partition(".")[0] in _LIBRARIES
-
-
-def is_users_object(value: object) -> bool:
-    """Whether `value` is an object whose attributes a run may read, and no library's own."""
-    if isinstance(value, Tensor | torch.Generator | types.BuiltinFunctionType):
-        return False
-    if not hasattr(value, "__dict__") and not any(_slots(type(value))):
-        return False
-    # Library objects are walked when they may hold tensors that a run reads, such as a KV cache.
-    module = type(value).__module__
-    return (
-        isinstance(value, _HOLDERS)
-        or not _is_library(module)
-        or module == "argparse"
-        or module.startswith("transformers.cache_utils")
-    )
-
-
 _MODULE_INTERNALS = frozenset(vars(nn.Module())) | {"training"}
+_OF_EVERY_MODULE = ("__call__", "_call_impl", "_wrapped_call_impl")
 _DESCRIPTORS = (types.FunctionType, property, staticmethod, classmethod, types.MemberDescriptorType,
                 functools.cached_property, types.GetSetDescriptorType)  # fmt: skip

@@ -28,6 +28,7 @@ class Reason(Enum):
     SEVERAL_DEVICES = "several-devices"
     UNSUPPORTED_INPUT = "unsupported-input"
     UNSUPPORTED_DEVICE = "unsupported-device"
+    MODE_AROUND = "mode-around"
 
     # The function does something that a recording cannot hold.
     HOST_SYNC = "host-sync"
@@ -39,6 +40,7 @@ class Reason(Enum):
     UNSUPPORTED_OUTPUT = "unsupported-output"
     OUTPUT_SIZE_UNKNOWN = "output-size-unknown"
     PADDING_LEAKS = "padding-leaks"
+    BRANCHES_ON_SIZE = "branches-on-size"
     CAPTURE_ERROR = "capture-error"
 
     # A recording existed, or could have, and was given up.
@@ -66,6 +68,7 @@ _REMEDIES: dict[Reason, str] = {
     Reason.SEVERAL_DEVICES: "put all tensors on one device before the call",
     Reason.UNSUPPORTED_INPUT: "pass plain torch tensors and Python values",
     Reason.UNSUPPORTED_DEVICE: "move the tensors to a CUDA device or the CPU",
+    Reason.MODE_AROUND: "leave the mode before the call, or close the runner while it is on",
     Reason.HOST_SYNC: "keep the value on the device, for example with torch.where",
     Reason.HOST_COPY: "create the tensor on the device, or pass it as an argument",
     Reason.DATA_DEPENDENT_SHAPE: "use a shape that does not depend on values: torch.where, a mask",
@@ -75,6 +78,7 @@ _REMEDIES: dict[Reason, str] = {
     Reason.UNSUPPORTED_OUTPUT: "return plain tensors, Python values, and containers of them",
     Reason.OUTPUT_SIZE_UNKNOWN: 'declare it: Buckets(..., cut={"logits": 1})',
     Reason.PADDING_LEAKS: "mask the padding, or choose a fill that does not change the result",
+    Reason.BRANCHES_ON_SIZE: "compute alike at every size, or declare a bucket on each side",
     Reason.CAPTURE_ERROR: "read the error and change the line it names",
     Reason.OVER_BUDGET: "raise the budget, or declare buckets so that fewer recordings are needed",
     Reason.UNPROFITABLE: "nothing to do: eager is as fast here",

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ostinato.graphs import capture
+from ostinato.graphs.aten_calls import storage_id
+from ostinato.graphs.backends.memory import WorkingMemory
 from ostinato.graphs.chronicle import Chronicle
 from ostinato.graphs.entry import Entry
 from ostinato.graphs.fitting import Occasion
@@ -35,6 +37,7 @@ class Recorder:
         self._chronicle = chronicle
         self._serial = itertools.count(1)
         self._rules = Rules()
+        self._memory = WorkingMemory() if options.memory == "shared" else None
         self.backend_name: str = options.backend
 
     def record(self, entry: Entry, occasion: Occasion, *, is_call: bool, serve: bool) -> Made:
@@ -98,6 +101,8 @@ class Recorder:
             measure=self._options.drop_unprofitable and self.backend_name != "tape",
             epoch=epoch,
             rules=self._rules,
+            scratch=frozenset(map(storage_id, self._options.scratch)),
+            memory=self._memory,
         )
 
     def _take_in(self, entry: Entry, made: Made, graph: Graph, epoch: int) -> None:

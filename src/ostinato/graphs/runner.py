@@ -10,13 +10,15 @@ import sys
 import types
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any, Generic, ParamSpec, Self, TypeVar, cast
+from typing import Any, Generic, ParamSpec, Self, TypeVar
 
 import torch
 from torch import Tensor
 
+from ostinato.graphs.backends.ending import Bell
 from ostinato.graphs.decision import Decision
 from ostinato.graphs.inline import runs_inline
+from ostinato.graphs.loop import Loop
 from ostinato.graphs.options import Options
 from ostinato.graphs.player import Player
 from ostinato.graphs.reasons import Reason
@@ -50,7 +52,7 @@ class Runner(Generic[P, R]):
         """Return what the original returns for the same arguments."""
         if runs_inline():
             return self.fn(*args, **kwargs)
-        return cast(R, self._player.call(args, kwargs))
+        return self._player.call(args, kwargs)  # type: ignore[return-value]  # a cast is a call
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """Bind as a method, so that `@graphed` works inside a class."""
@@ -74,6 +76,26 @@ class Runner(Generic[P, R]):
             none can be made.
         """
         return self._player.warm(args, kwargs)
+
+    def loop(
+        self, device: torch.device, *, until: Tensor | None = None, bell: Bell | None = None
+    ) -> Loop[P]:
+        """Return a way to make calls in series: on a GPU as one launch, without the host between.
+
+        The calls take no tensors and hand nothing out: what changes lies in tensors that the
+        callable holds. Where the driver cannot loop, and with random generators, the replays are
+        queued one by one, and `why_queued` says so.
+
+        Args:
+            device: Where the callable runs.
+            until: One dimension of whole numbers or booleans, whose memory must stay: a series ends
+                before the call at which none of them is 0.
+            bell: A series ends after the call during which any thread rings it.
+
+        Raises:
+            UsageError: OST1016, `until` is no such tensor.
+        """
+        return Loop(self._player, device, until, bell)
 
     def update_weights(self, state_dict: Mapping[str, Tensor]) -> None:
         """Copy new weights into the module's own tensors; recordings stay valid, none is made anew.

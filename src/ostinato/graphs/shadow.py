@@ -9,9 +9,12 @@ import torch
 from torch import Tensor
 
 from ostinato.graphs.agreement import disagreement
+from ostinato.graphs.aten_calls import storage_id
 from ostinato.graphs.fitting import Call
 from ostinato.graphs.graph import Graph
+from ostinato.graphs.other_values import leak
 from ostinato.graphs.padding import poison
+from ostinato.graphs.signing import close_call
 from ostinato.graphs.state import RandomState, TensorState
 from ostinato.graphs.tree import flatten
 
@@ -34,12 +37,15 @@ def compare(
         sizes: Real size of each bucketed axis.
         call: The caller's own arguments.
     """
+    written_state = [
+        tensor for tensor in graph.written_externals if storage_id(tensor) not in graph.scratch
+    ]
     before: tuple[TensorState, RandomState] = (
-        TensorState(graph.written_externals),
+        TensorState(written_state),
         RandomState(device, graph.generators),
     )
     mine, written = _replay(graph, leaves, sizes)
-    moved = [tensor.detach().clone() for tensor in graph.written_externals]
+    moved = [tensor.detach().clone() for tensor in written_state]
     for state in before:
         state.restore()
     args, kwargs = call
@@ -55,17 +61,38 @@ def compare(
         found = disagreement(written, given, [f"written input {i}" for i in range(len(given))])
     if found is None:
         names = [f"state {i} that it writes" for i in range(len(moved))]
-        now = [tensor.detach() for tensor in graph.written_externals]
-        found = disagreement(moved, now, names) or _grown_apart(before[0], graph, moved, names)
+        now = [tensor.detach() for tensor in written_state]
+        found = disagreement(moved, now, names) or _grown_apart(
+            before[0], written_state, moved, names
+        )
+    if found is None and not (graph.is_padding_checked or written or moved):
+        found = _leak_beside_others(graph, leaves, sizes, fn)
     return eager, found
 
 
+def _leak_beside_others(
+    graph: Graph, leaves: Sequence[object], sizes: Sequence[int], fn: Callable[..., Any]
+) -> str | None:
+    padded = {id(static) for static, _, _ in graph.inputs.padded_tails(leaves)}
+    bucketed = [i for i, static in enumerate(graph.inputs.leaves) if id(static) in padded]
+
+    def eager(others: Sequence[object]) -> object:
+        args, kwargs = close_call(graph.signature.structure, others)
+        return fn(*args, **kwargs)
+
+    try:
+        return leak(leaves, bucketed, lambda others: _replay(graph, others, sizes)[0], eager)
+    finally:
+        graph.inputs.forget_padding()
+        graph.inputs.fill(leaves)
+
+
 def _grown_apart(
-    state: TensorState, graph: Graph, moved: Sequence[Tensor], names: Sequence[str]
+    state: TensorState, written: Sequence[Tensor], moved: Sequence[Tensor], names: Sequence[str]
 ) -> str | None:
     """Say where state grew by another amount, which may be small beside what it has grown to."""
     kept = state.contents()
-    for tensor, mine, name in zip(graph.written_externals, moved, names, strict=True):
+    for tensor, mine, name in zip(written, moved, names, strict=True):
         if not tensor.is_floating_point() or tensor.numel() == 0:
             continue
         then = kept[id(tensor)].double()

@@ -22,8 +22,9 @@ class TensorSpec(NamedTuple):
         stride: In elements; the contiguous one for a bucketed tensor, whose copy is ours.
         dtype: As torch names it.
         device: With its index.
-        requires_grad: Only read while gradients are on; False otherwise.
+        requires_grad: Also where gradients are off: code may ask.
         same_as: Index of an earlier leaf that is the same object.
+        is_parameter: Whether it is an `nn.Parameter`, which code may ask, too.
     """
 
     shape: tuple[int, ...]
@@ -32,6 +33,7 @@ class TensorSpec(NamedTuple):
     device: Any
     requires_grad: bool = False
     same_as: int | None = None
+    is_parameter: bool = False
 
     def __str__(self) -> str:
         return f"{str(self.dtype).removeprefix('torch.')}{list(self.shape)}@{self.device}"
@@ -90,7 +92,14 @@ class UnfitSpec(NamedTuple):
 
 
 class Mode(NamedTuple):
-    """Process or thread settings that change what an eager run would compute."""
+    """Process or thread settings that change what an eager run would compute.
+
+    Attributes:
+        float32_precision: Of matrix products, by whichever of torch's two settings is in use.
+        reductions: Whether half-precision products may be summed in half precision.
+        attention: Which kernels `scaled_dot_product_attention` may choose from.
+        convolution: Settings of cuDNN, where torch was built with CUDA.
+    """
 
     grad: bool
     inference: bool
@@ -99,6 +108,9 @@ class Mode(NamedTuple):
     float32_precision: str
     deterministic: bool
     default_device: Any
+    reductions: tuple[Any, ...] = ()
+    attention: tuple[bool, ...] = ()
+    convolution: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -177,7 +189,11 @@ def differences(wanted: Signature, have: Signature) -> list[str]:
 
 
 def _layout(new: object, old: object) -> str:
-    """Name the strides where two tensors differ in them alone."""
-    if isinstance(new, TensorSpec) and str(new) == str(old):
+    """Name what two tensors differ in where their shapes and types are the same."""
+    if isinstance(new, TensorSpec) and isinstance(old, TensorSpec) and str(new) == str(old):
+        if new.is_parameter != old.is_parameter:
+            return f" as a {'Parameter' if new.is_parameter else 'plain tensor'}"
+        if new.requires_grad != old.requires_grad:
+            return f" {'with' if new.requires_grad else 'without'} a gradient"
         return f" with strides {list(new.stride)}"
     return ""

@@ -13,8 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ostinato.graphs.signature import Mode, ObjectSpec, TensorSpec, UnfitSpec, ValueSpec
+from ostinato.graphs.ambient import default_device
+from ostinato.graphs.places import carries_more
+from ostinato.graphs.signature import ObjectSpec, TensorSpec, UnfitSpec, ValueSpec
 from ostinato.graphs.tree import LEAF, SURE_LEAVES, Structure, flatten, reopen
+
+__all__ = [
+    "LeafSpec", "Opening", "close_call", "default_device", "leaf_spec", "overlaps", "span_bytes",
+    "value_spec",
+]  # fmt: skip
 
 LeafSpec = TensorSpec | ValueSpec | ObjectSpec | UnfitSpec
 
@@ -102,14 +109,16 @@ def close_call(
 
 
 def leaf_spec(leaf: object, *, grad: bool) -> LeafSpec:
-    """Describe one leaf of a call."""
+    """Describe one leaf of a call; with `grad` also whether it requires a gradient."""
     if isinstance(leaf, Tensor):
         what = _special_kind(leaf)
         if what:
             return UnfitSpec(what)
+        is_parameter = type(leaf) is Parameter
         return TensorSpec(
-            leaf.shape, leaf.stride(), leaf.dtype, leaf.device, grad and leaf.requires_grad
-        )
+            leaf.shape, leaf.stride(), leaf.dtype, leaf.device, grad and leaf.requires_grad,
+            is_parameter=is_parameter,
+        )  # fmt: skip
     return value_spec(leaf)
 
 
@@ -132,6 +141,8 @@ def _special_kind(tensor: Tensor) -> str | None:
 
 def value_spec(leaf: object) -> ValueSpec | ObjectSpec | UnfitSpec:
     """Describe a leaf that is no tensor: by value where that is safe, else by identity."""
+    if isinstance(leaf, int | float | complex | str | bytes) and carries_more(leaf):
+        return ObjectSpec(leaf)
     if isinstance(leaf, float):
         # Bits, not equality: 0.0 and -0.0 compute differently, and NaN equals itself here.
         return ValueSpec(type(leaf), leaf if leaf and leaf == leaf else struct.pack("d", leaf))
@@ -159,41 +170,6 @@ def _parts_spec(kind: Any, parts: Any, leaf: object) -> ValueSpec | ObjectSpec:
 
 def _full_name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__name__}"
-
-
-def read_mode() -> Mode:
-    """Read the settings of this thread and process that change what a run computes."""
-    return Mode(
-        torch.is_grad_enabled(),
-        torch.is_inference_mode_enabled(),
-        _autocast(),
-        torch.get_default_dtype(),
-        torch.get_float32_matmul_precision(),
-        torch.are_deterministic_algorithms_enabled(),
-        default_device(),
-    )
-
-
-def default_device() -> torch.device:
-    """Return where this thread makes tensors, as `torch.get_default_device()`, but at once."""
-    # Whoever sets it does so through a function mode, so without modes it is the CPU.
-    return torch.get_default_device() if torch._C._len_torch_function_stack() else _CPU
-
-
-_CPU = torch.device("cpu")
-
-
-def _autocast() -> tuple[tuple[str, Any], ...]:
-    # Asked per device: torch.is_autocast_enabled() without a device speaks of CUDA alone.
-    on_cpu = torch.is_autocast_enabled("cpu")
-    on_cuda = torch.is_autocast_enabled("cuda")
-    if not (on_cpu or on_cuda):
-        return ()
-    return tuple(
-        (kind, torch.get_autocast_dtype(kind))
-        for kind, on in (("cpu", on_cpu), ("cuda", on_cuda))
-        if on
-    )
 
 
 def overlaps(leaves: Sequence[object]) -> tuple[tuple[int, ...], ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -31,24 +31,33 @@ def find_module(modules: Sequence[tuple[str, nn.Module]]) -> nn.Module:
     )
 
 
-def copy_into(module: nn.Module, state_dict: Mapping[str, Tensor]) -> None:
+def copy_into(
+    module: nn.Module, state_dict: Mapping[str, Tensor], *, takes_some: bool = False
+) -> None:
     """Copy `state_dict` into the module's own parameters and buffers; all of it or nothing.
 
     Values are cast to the dtype and moved to the device of what they replace. Of weights that are
     tied, one name is enough.
 
+    Args:
+        takes_some: Whether some of the names are enough; buffers outside the state dict then have
+            names too. None at all is refused all the same.
+
     Raises:
-        UsageError: OST1013, names are missing or unknown, shapes differ, or tied weights do.
-        WrongTypeError: OST1013, a value is not a tensor.
+        UsageError: OST1013, names are missing or unknown, shapes differ, tied weights do, or a
+            value cannot stand where it should.
+        WrongTypeError: OST1013, it is no state dict, or a value is not a tensor.
     """
-    own = module.state_dict(keep_vars=True)
+    own: dict[str, object] = dict(module.state_dict(keep_vars=True))
+    if takes_some:
+        own = {**dict(module.named_buffers(remove_duplicate=False)), **own}
     if not isinstance(state_dict, Mapping):
         raise _refuse(
             f"update_weights takes a state dict, got {type(state_dict).__name__}", WrongTypeError
         )
     tensors = {name: value for name, value in own.items() if isinstance(value, Tensor)}
     tied = _tied(tensors)
-    _check_names(own, state_dict, tied)
+    _check_names(own, state_dict, tied, takes_some=takes_some)
     _check_values(tensors, state_dict)
     _check_ties(state_dict, tied)
     homes = {_home(target) for target in tensors.values()}
@@ -70,23 +79,30 @@ def _home(tensor: Tensor) -> int:
 def _tied(own: Mapping[str, Tensor]) -> list[list[str]]:
     names: dict[tuple[object, ...], list[str]] = {}
     for name, tensor in own.items():
-        if tensor.numel() and tensor.layout is torch.strided:
+        if tensor.numel() and tensor.layout is torch.strided and not tensor.is_meta:
             key = (tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride())
             names.setdefault(key, []).append(name)
     return [group for group in names.values() if len(group) > 1]
 
 
 def _check_names(
-    own: Mapping[str, object], given: Mapping[str, Tensor], tied: list[list[str]]
+    own: Mapping[str, object],
+    given: Mapping[str, Tensor],
+    tied: list[list[str]],
+    *,
+    takes_some: bool,
 ) -> None:
     stood_for = {name for group in tied if any(n in given for n in group) for name in group}
     missing = [name for name in own if name not in given and name not in stood_for]
     unknown = [name for name in given if name not in own]
-    if missing or unknown:
-        raise _refuse(
-            f"the state dict lacks {len(missing)} names{_some(missing)} "
-            f"and has {len(unknown)} unknown ones{_some(unknown)}"
-        )
+    if takes_some and not given:
+        raise _refuse("the state dict is empty")
+    if takes_some:
+        missing = []
+    lacks = [f"lacks {len(missing)} names{_some(missing)}"] if missing else []
+    has = [f"has {len(unknown)} unknown ones{_some(unknown)}"] if unknown else []
+    if lacks or has:
+        raise _refuse(f"the state dict {' and '.join(lacks + has)}")
 
 
 def _check_values(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
@@ -96,25 +112,38 @@ def _check_values(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Non
         value = given[name]
         if not isinstance(value, Tensor):
             raise _refuse(f"{name} is a {type(value).__name__}, not a tensor", WrongTypeError)
-        if value.shape != target.shape:
-            raise _refuse(
-                f"{name} has shape {list(value.shape)}, the module's has {list(target.shape)}"
-            )
-        if value.is_meta:
-            raise _refuse(f"{name} lies on the meta device and has no values")
+        if problem := _unlike(value, target):
+            raise _refuse(f"{name} {problem}")
+
+
+def _unlike(value: Tensor, target: Tensor) -> str | None:
+    """Say why `value` cannot be copied over `target`: afterwards would be too late."""
+    if value.layout is not target.layout or value.is_nested:
+        kind = "nested" if value.is_nested else f"{value.layout}"
+        return f"is {kind}, the module's is {target.layout}"
+    if value.shape != target.shape:
+        return f"has shape {list(value.shape)}, the module's has {list(target.shape)}"
+    if value.is_meta:
+        return "lies on the meta device and has no values"
+    if target.is_meta:
+        return "has no memory in the module: it lies on the meta device"
+    if value.is_complex() and not target.is_complex():
+        return f"is {value.dtype}, the module's is {target.dtype}"
+    return None
 
 
 def _check_ties(given: Mapping[str, Tensor], tied: list[list[str]]) -> None:
     for group in tied:
-        first, *others = [name for name in group if name in given]
-        for other in others:
-            one, two = given[first], given[other]
+        present = [name for name in group if name in given]
+        for other in present[1:]:
+            one, two = given[present[0]], given[other]
             if one is not two and not torch.equal(one.to(two.device), two):
-                raise _refuse(f"{first} and {other} are tied in the module and differ here")
+                raise _refuse(f"{present[0]} and {other} are tied in the module and differ here")
 
 
-def _some(names: Sequence[str]) -> str:
-    return f" ({', '.join(names[:_SHOWN])}{', …' if len(names) > _SHOWN else ''})" if names else ""
+def _some(names: Iterable[object]) -> str:
+    shown = [str(name) for name in names]
+    return f" ({', '.join(shown[:_SHOWN])}{', …' if len(shown) > _SHOWN else ''})" if shown else ""
 
 
 def _refuse(problem: str, kind: type[UsageError] = UsageError) -> UsageError:

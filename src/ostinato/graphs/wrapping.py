@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar, overload
 
+from torch import Tensor
+
 from ostinato.graphs.buckets import Buckets
-from ostinato.graphs.options import BackendName, OnUnfit, Outputs, check_options
+from ostinato.graphs.options import BackendName, Memory, OnUnfit, Outputs, check_options
 from ostinato.graphs.runner import Runner
 
 P = ParamSpec("P")
@@ -26,6 +28,8 @@ def graphed(
     on_unfit: OnUnfit = ...,
     verify_every: int = ...,
     backend: BackendName = ...,
+    scratch: Sequence[Tensor] = ...,
+    memory: Memory = ...,
 ) -> Runner[P, R]: ...
 
 
@@ -42,6 +46,8 @@ def graphed(
     on_unfit: OnUnfit = ...,
     verify_every: int = ...,
     backend: BackendName = ...,
+    scratch: Sequence[Tensor] = ...,
+    memory: Memory = ...,
 ) -> Callable[[Callable[P, R]], Runner[P, R]]: ...
 
 
@@ -57,6 +63,8 @@ def graphed(
     on_unfit: OnUnfit = "eager",
     verify_every: int = 0,
     backend: BackendName = "auto",
+    scratch: Sequence[Tensor] = (),
+    memory: Memory = "own",
 ) -> Any:
     """Record the calls of `fn` and replay them: on a GPU as CUDA graphs, on a CPU on the tape.
 
@@ -64,6 +72,10 @@ def graphed(
     strides, dtypes, devices, Python values, autocast, training flags) was recorded is replayed; any
     other runs eagerly, and `last` and `report()` say why. Works as a decorator, bare or with
     options.
+
+    A causal language model of transformers returns a new cache object from every call, which no
+    replay can hand out: generate with `ostinato.accelerate(model)` instead, or pass
+    `use_cache=False` in the call if the logits are all you want.
 
     Args:
         fn: A function or a module. Coroutine and generator functions are refused.
@@ -76,10 +88,18 @@ def graphed(
             a copy, readable until the recording runs again.
         drop_unprofitable: Drop a recording that was measured not to be faster than eager. Never
             judged on the tape.
-        on_unfit: "eager", or "raise": a CaptureError or UsageError whose code is the reason.
+        on_unfit: "eager", or "raise": a CaptureError or UsageError whose code is the reason. An
+            empty batch runs eagerly without one: there is nothing to record.
         verify_every: Run every n-th replay eagerly as well, with poisoned padding, and compare; on
             a mismatch the recording is never used again. 0: never.
         backend: "auto", "cuda", "tape", or "eager" to switch recording off.
+        scratch: Tensors that `fn` writes and whose contents the extra runs of a recording, or of a
+            comparison, may leave changed: they are neither copied nor put back nor compared. For
+            large memory of which a run writes a little, and the same again when it is run again: a
+            store of keys and values.
+        memory: "own": each recording has its own working memory on the GPU, and several may run at
+            the same time. "shared": all use the same, as large as the largest needs; they run, and
+            are made, one at a time, and outputs must be "owned". On the tape they are the same.
 
     Raises:
         UsageError: OST1010, `fn` cannot be recorded by its kind; OST1011, an option has a value it
@@ -101,6 +121,8 @@ def graphed(
             on_unfit=on_unfit,
             verify_every=verify_every,
             backend=backend,
+            scratch=scratch,
+            memory=memory,
         )
         return Runner(target, options)
 
@@ -116,6 +138,8 @@ def graphed(
             on_unfit=on_unfit,
             verify_every=verify_every,
             backend=backend,
+            scratch=scratch,
+            memory=memory,
         )
         return wrap
     return wrap(fn)

@@ -198,7 +198,9 @@ class Accelerated:
         """Copy new weights into the model's own tensors, so that recordings stay valid.
 
         Raises:
-            UsageError: OST3003, a name is unknown or a shape differs; nothing was changed.
+            UsageError: OST3003, it is empty, a name is unknown, or a value does not fit; nothing
+                was changed.
+            WrongTypeError: OST3003, it is no state dict, or a value is no tensor.
         """
         with self._lock:
             update_in_place(self.model, state_dict)

@@ -78,7 +78,10 @@ def produce(session: Session, request: Request, bucket: int | None, look_every: 
 
 def _advance(session: Session, request: Request, burst: int, steps: Steps) -> None:
     """Run `burst` decode steps without waiting for any."""
-    decode = session.recorded_for(request.plan).decode
+    recorded = session.recorded_for(request.plan)
+    decode = recorded.decode
+    if steps.total == 0:
+        recorded.record_ahead()
     for _ in range(burst):
         decode()
         steps.last = decode.last

@@ -131,7 +131,12 @@ def read_stopping(criteria: Iterable[object]) -> tuple[int, ...]:
 
 
 def _ids(value: Any) -> tuple[int, ...]:
-    return tuple(int(each) for each in torch.as_tensor(value, device="cpu").reshape(-1).tolist())
+    ids = torch.as_tensor(value, device="cpu").reshape(-1)
+    if ids.numel() and (ids.is_floating_point() or ids.dtype is torch.bool):
+        raise DelegateError(
+            Delegated.UNSUPPORTED_OPTION, f"the token ids {ids.tolist()} are no whole numbers"
+        )
+    return tuple(int(each) for each in ids.tolist())
 
 
 _Reader = Callable[[Any, Sampling, dict[str, Any], int], None]

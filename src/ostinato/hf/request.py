@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -160,11 +161,26 @@ def _check_config(config: Any) -> None:
     for name, reason in _OFF.items():
         if getattr(config, name, None):
             raise DelegateError(reason, f"{name} is {getattr(config, name)!r}")
+    _check_kinds(config)
     if config.use_cache is False:
         raise DelegateError(Delegated.UNSUPPORTED_OPTION, "use_cache is False")
     if config.cache_implementation not in (None, "static", "dynamic"):
         kind = config.cache_implementation
         raise DelegateError(Delegated.UNSUPPORTED_OPTION, f"cache_implementation is {kind!r}")
+
+
+def _check_kinds(config: Any) -> None:
+    """Leave values of an unusual type, which transformers takes in its own way, to transformers."""
+    for name in ("max_new_tokens", "max_length"):
+        value = getattr(config, name)
+        if value is not None and not isinstance(value, Integral):
+            raise DelegateError(
+                Delegated.UNSUPPORTED_OPTION, f"{name} is {value!r}, which is no whole number"
+            )
+    if not (config.do_sample is None or isinstance(config.do_sample, bool)):
+        raise DelegateError(
+            Delegated.UNSUPPORTED_OPTION, f"do_sample is {config.do_sample!r}, not True or False"
+        )
 
 
 def _take_ids(inputs: Any, extras: dict[str, Any]) -> Tensor:
@@ -228,6 +244,11 @@ def _max_new_tokens(
     return int(config.max_length) - prompt
 
 
+def _list_given(options: dict[str, Any], name: str) -> Any:
+    given = options.get(name)
+    return [] if given is None else given  # what is no list is refused in transformers' own words
+
+
 def _sampling(
     model: Any, config: Any, ids: Tensor, valid: Tensor, options: dict[str, Any]
 ) -> Sampling:
@@ -237,12 +258,12 @@ def _sampling(
         generation_config=config,
         input_ids_seq_length=ids.shape[1],
         encoder_input_ids=ids,
-        logits_processor=options.get("logits_processor") or [],
+        logits_processor=_list_given(options, "logits_processor"),
         device="cpu",
         model_kwargs={"attention_mask": mask},
     )
     criteria = model._get_stopping_criteria(
-        generation_config=config, stopping_criteria=options.get("stopping_criteria") or []
+        generation_config=config, stopping_criteria=_list_given(options, "stopping_criteria")
     )
     eos = read_stopping(criteria)
     if len(eos) > EOS_ROOM:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ostinato.graphs import Runner, graphed
+from ostinato.graphs import Outcome, Runner, graphed
 from ostinato.graphs.options import BackendName, check_options
 from ostinato.hf.admission import Admission
 from ostinato.hf.plan import Plan
@@ -53,6 +53,8 @@ def check_session_options(model: nn.Module, options: SessionOptions) -> None:
         on_unfit="eager",
         verify_every=0,
         backend=options.backend,
+        scratch=(),
+        memory="own",
     )
 
 
@@ -68,6 +70,16 @@ class Recorded:
     def runners(self) -> tuple[Runner[..., Any], Runner[..., Any]]:
         """Both runners."""
         return self.prefill, self.decode
+
+    def record_ahead(self) -> None:
+        """Record the decode step if it is not yet, so that a request's first step is a replay too.
+
+        Leaves state, cache and random numbers as they are. After an attempt that failed nothing is
+        done here: the runner knows when the next one is due.
+        """
+        last = self.decode.last
+        if last is None or last.outcome is not Outcome.EAGER:
+            self.decode.warm()
 
 
 def _record(step: nn.Module, options: SessionOptions, *, admit_after: int) -> Runner[..., Any]:

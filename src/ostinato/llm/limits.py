@@ -6,6 +6,10 @@ from dataclasses import dataclass, fields
 
 from ostinato.errors import UsageError
 
+# Planning and reading a launch takes the host up to 15 us a row (two shared cores, 2026-11), and a
+# step of a small model on a large GPU takes about a millisecond.
+_ROWS_READ_IN_A_STEP = 64
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -17,6 +21,9 @@ class Limits:
         page_tokens: Tokens whose keys and values fill one page.
         prefill_tokens: The most prompt tokens in one plan.
         steps_per_launch: The most decode steps in one launch.
+        newcomer_steps: The most steps of a launch that brings somebody the first token, which is
+            seen only when the launch is over. With many rows it is one step for each 64, because
+            the host needs longer, too, to read a launch.
         max_waiting: The most requests that wait; one more is refused.
         max_waiting_tokens: The most tokens that wait. One prompt alone may be longer than this.
         priority_s: One level of priority is worth so many seconds of waiting. Finite, so that a
@@ -31,6 +38,7 @@ class Limits:
     page_tokens: int = 16
     prefill_tokens: int = 2048
     steps_per_launch: int = 8
+    newcomer_steps: int = 1024
     max_waiting: int = 1024
     max_waiting_tokens: int = 4 * 1024 * 1024
     priority_s: float = 10.0
@@ -45,6 +53,10 @@ class Limits:
                     code="OST5006",
                     remedy=f"pass {bound.name} as a number of {least} or more",
                 )
+
+    def steps_with_newcomer(self, rows: int) -> int:
+        """Return the most steps of a launch of `rows` rows, one of which awaits its first token."""
+        return max(self.newcomer_steps, -(-rows // _ROWS_READ_IN_A_STEP))
 
     def pages_for(self, tokens: int) -> int:
         """Return how many pages hold the keys and values of `tokens` tokens."""

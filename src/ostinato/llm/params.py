@@ -12,12 +12,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from math import inf, isfinite
+from types import MappingProxyType
 from typing import Any
 
 from ostinato.errors import UsageError, WrongTypeError
+from ostinato.llm.refusals import no_params, shown
+from ostinato.llm.structured.schema import read_schema
 
 _SEEDS = (-(2**63), 2**64 - 1)  # what torch.manual_seed takes
 _BIAS = 100.0
+_MOST = 2**63 - 1  # the rows on the device hold whole numbers of 64 bits
+_REPETITION = (1e-6, 1e6)  # past these, logits in float32 would soon be infinite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +44,15 @@ class SamplingParams:
         repetition_penalty: Above 1 makes tokens of the prompt and the answer less likely; 1 is off.
         presence_penalty: Taken once from each token that is in the answer.
         frequency_penalty: Taken from a token as often as it is in the answer.
-        logit_bias: Token id to what is added to its logit, -100 to 100.
+        logit_bias: Token id to what is added to its logit, -100 to 100; kept as a read-only copy.
         logprobs: How many of the likeliest tokens to report beside each one drawn; None for none.
-        schema: A JSON schema or another grammar that the answer must keep to.
+        schema: What the answer must keep to: a JSON schema, a pydantic model class,
+            {"regex": ...}, {"choices": [...]} or {"type": "json_object"}. It says when the answer
+            ends: min_tokens, ignore_eos and stop_token_ids do not count beside it.
 
     Raises:
-        UsageError: OST5001, a value is out of its range.
-        WrongTypeError: OST5001, a value has the wrong type.
+        UsageError: OST5001, a value is out of its range; OST5060, a schema of no known kind.
+        WrongTypeError: OST5001, OST5060, a value has the wrong type.
     """
 
     max_tokens: int = 16
@@ -76,6 +83,7 @@ class SamplingParams:
         object.__setattr__(self, "stop", _texts(self.stop))
         object.__setattr__(self, "stop_token_ids", _token_ids(self.stop_token_ids))
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
+        object.__setattr__(self, "schema", read_schema(self.schema))
 
     def _check_counts(self) -> None:
         _check_count("max_tokens", self.max_tokens, 1)
@@ -95,9 +103,19 @@ class SamplingParams:
         _check_number("temperature", self.temperature, 0.0, inf)
         _check_number("top_p", self.top_p, 0.0, 1.0, above_low=True)
         _check_number("min_p", self.min_p, 0.0, 1.0)
-        _check_number("repetition_penalty", self.repetition_penalty, 0.0, inf, above_low=True)
+        _check_number("repetition_penalty", self.repetition_penalty, *_REPETITION)
         _check_number("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _check_number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A mapping proxy can be neither pickled nor copied; its content can.
+        values = {option.name: getattr(self, option.name) for option in fields(self)}
+        return {**values, "logit_bias": dict(self.logit_bias)}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "logit_bias", MappingProxyType(self.logit_bias))
 
     @property
     def is_greedy(self) -> bool:
@@ -110,7 +128,10 @@ class SamplingParams:
 
         Raises:
             UsageError: OST5003, an option that does not exist; OST5001 as the class itself.
+            WrongTypeError: OST5046, `options` is no mapping.
         """
+        if not isinstance(options, Mapping):
+            raise no_params(options)
         known = [option.name for option in fields(cls)]
         for name in options:
             if name not in known:
@@ -125,12 +146,13 @@ class SamplingParams:
         return cls(**options)
 
 
-def _check_count(name: str, value: object, least: int, most: int | None = None) -> None:
+def _check_count(name: str, value: object, least: int, most: int = _MOST) -> None:
     if not isinstance(value, int) or isinstance(value, bool):
         raise _wrong_type(name, "a whole number", value)
-    if value < least or (most is not None and value > most):
-        wanted = f"at least {least}" if most is None else f"from {least} to {most}"
-        raise _out_of_range(name, wanted, value)
+    if value < least:
+        raise _out_of_range(name, f"at least {least}", value)
+    if value > most:
+        raise _out_of_range(name, f"at most {most}", value)
 
 
 def _check_number(
@@ -138,7 +160,11 @@ def _check_number(
 ) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise _wrong_type(name, "a number", value)
-    inside = isfinite(value) and (low < value if above_low else low <= value) and value <= high
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number too large for any float
+        number = inf
+    inside = isfinite(number) and (low < number if above_low else low <= number) and number <= high
     if not inside:
         bound = f"{'above' if above_low else 'at least'} {low:g}"
         raise _out_of_range(name, bound + (f" and at most {high:g}" if high < inf else ""), value)
@@ -150,7 +176,18 @@ def _texts(stop: object) -> tuple[str, ...]:
         raise _wrong_type("stop", "a text or a list of texts", stop)
     if not all(texts):
         raise _out_of_range("stop", "texts of at least one letter", stop)
+    if not all(is_whole(text) for text in texts):
+        raise _out_of_range("stop", "texts of whole characters, no lone surrogates", stop)
     return tuple(texts)
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text has no half of a character (a lone surrogate), which no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _token_ids(ids: object) -> tuple[int, ...]:
@@ -161,18 +198,18 @@ def _token_ids(ids: object) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _biases(biases: object) -> dict[int, float]:
+def _biases(biases: object) -> Mapping[int, float]:
     if not isinstance(biases, Mapping):
         raise _wrong_type("logit_bias", "a mapping of token ids to numbers", biases)
     for token, bias in biases.items():
-        _check_count("logit_bias", token, 0)
+        _check_count("a key of logit_bias", token, 0)
         _check_number("logit_bias", bias, -_BIAS, _BIAS)
-    return {token: float(bias) for token, bias in biases.items()}
+    return MappingProxyType({token: float(bias) for token, bias in biases.items()})
 
 
 def _out_of_range(name: str, wanted: str, value: object) -> UsageError:
     return UsageError(
-        f"{name} must be {wanted}, got {value!r}",
+        f"{name} must be {wanted}, got {shown(value)}",
         code="OST5001",
         remedy=f"pass a {name} that is {wanted}, or leave it out",
     )
@@ -180,7 +217,7 @@ def _out_of_range(name: str, wanted: str, value: object) -> UsageError:
 
 def _wrong_type(name: str, wanted: str, value: object) -> WrongTypeError:
     return WrongTypeError(
-        f"{name} must be {wanted}, got {value!r}",
+        f"{name} must be {wanted}, got {shown(value)}",
         code="OST5001",
         remedy=f"pass {wanted} as {name}, or leave it out",
     )

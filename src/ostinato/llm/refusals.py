@@ -6,7 +6,18 @@ limit without reading the text of an error.
 
 from __future__ import annotations
 
-from ostinato.errors import ResourceError, UsageError
+from ostinato.errors import ResourceError, UsageError, WrongTypeError
+
+_SHOWN = 200  # letters of a value that stand in a refusal
+
+
+def shown(value: object) -> str:
+    """Return a value as a refusal names it, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int of thousands of digits has no text
+        return f"a {type(value).__name__} that cannot be written out"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 class QueueFull(ResourceError):
@@ -28,6 +39,38 @@ def queue_full(
         remedy="send the request again when others have finished, or raise max_waiting or "
         "max_waiting_tokens",
     )
+
+
+def taken_name(request_id: str) -> UsageError:
+    """Return the refusal of a request whose name a living one has."""
+    return UsageError(
+        f"a request called {request_id!r} is still running",
+        code="OST5008",
+        remedy="give every request an id of its own, such as str(uuid.uuid4())",
+    )
+
+
+def no_params(value: object) -> WrongTypeError:
+    """Return the refusal of something that stands where sampling parameters belong."""
+    return WrongTypeError(
+        f"sampling parameters are a SamplingParams, got {shown(value)}",
+        code="OST5046",
+        remedy="pass SamplingParams(...) or SamplingParams.read(mapping)",
+    )
+
+
+def check_answers(answers: int, max_waiting: int) -> None:
+    """Refuse more answers to one prompt than can ever wait together.
+
+    Raises:
+        UsageError: OST5047.
+    """
+    if answers > max_waiting:
+        raise UsageError(
+            f"n asks for {answers} answers to one prompt, and max_waiting lets {max_waiting} wait",
+            code="OST5047",
+            remedy=f"ask for n of at most {max_waiting}, or raise max_waiting",
+        )
 
 
 def prompt_too_long(prompt_tokens: int, most: int, held_back_by: str) -> PromptTooLong:

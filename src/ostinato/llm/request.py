@@ -6,12 +6,17 @@ the scheduler's business (`scheduler/progress.py`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from math import isfinite
+from math import inf, isfinite
+from typing import Any
 
-from ostinato.errors import UsageError
+from ostinato.errors import UsageError, WrongTypeError
 from ostinato.llm.params import SamplingParams
+from ostinato.llm.refusals import no_params, shown
+
+_MOST_PRIORITY = 2**31  # times its worth in seconds, it must not drown the time of arrival
 
 __all__ = ["FinishReason", "Request", "SamplingParams"]
 
@@ -42,7 +47,9 @@ class Request:
         arrival_s: When it came, in seconds on any clock that all requests of an engine share.
 
     Raises:
-        UsageError: OST5004, the prompt is empty; OST5005, an arrival that is not a time.
+        UsageError: OST5004, the prompt is empty; OST5005, an arrival that is not a time; OST5009, a
+            priority out of all proportion.
+        WrongTypeError: OST5005, OST5009, OST5046, a value has the wrong type.
     """
 
     request_id: str
@@ -53,16 +60,60 @@ class Request:
     arrival_s: float = 0.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prompt_ids", tuple(self.prompt_ids))
+        _check_type("request_id", "a text", self.request_id, str)
+        object.__setattr__(self, "prompt_ids", _ids(self.prompt_ids))
+        if not isinstance(self.params, SamplingParams):
+            raise no_params(self.params)
+        _check_type("priority", "a whole number", self.priority, int)
+        if abs(self.priority) > _MOST_PRIORITY:
+            raise _wrong("priority", f"within {_MOST_PRIORITY} of 0", self.priority, UsageError)
+        _check_type("salt", "a text", self.salt, str)
+        self._check_prompt_and_arrival()
+
+    def _check_prompt_and_arrival(self) -> None:
         if not self.prompt_ids:
             raise UsageError(
                 f"request {self.request_id!r} has an empty prompt",
                 code="OST5004",
                 remedy="pass a prompt of at least one token, such as the begin-of-text token",
             )
-        if not isfinite(self.arrival_s):
-            raise UsageError(
-                f"request {self.request_id!r} arrived at {self.arrival_s!r}, which is no time",
+        kind = _kind_of_no_time(self.arrival_s)
+        if kind is not None:
+            raise kind(
+                f"request {self.request_id!r} arrived at {shown(self.arrival_s)}, which is no time",
                 code="OST5005",
                 remedy="pass arrival_s in seconds, such as time.monotonic()",
             )
+
+
+def _ids(ids: Any) -> tuple[int, ...]:
+    if not isinstance(ids, Sequence) or isinstance(ids, str | bytes | bytearray):
+        raise _wrong("prompt_ids", "a list of token ids", ids, WrongTypeError)
+    if any(not issubclass(kind, int) or kind is bool for kind in set(map(type, ids))):
+        strange = next(one for one in ids if not isinstance(one, int) or isinstance(one, bool))
+        raise _wrong("prompt_ids", "a list of whole numbers", strange, WrongTypeError)
+    return tuple(ids)
+
+
+def _kind_of_no_time(arrival_s: Any) -> type[UsageError] | None:
+    """Return the error that an arrival deserves; None for one that is a time."""
+    if not isinstance(arrival_s, int | float) or isinstance(arrival_s, bool):
+        return WrongTypeError
+    try:
+        seconds = float(arrival_s)
+    except OverflowError:  # a whole number too large for any float
+        seconds = inf
+    return None if isfinite(seconds) else UsageError
+
+
+def _check_type(name: str, wanted: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise _wrong(name, wanted, value, WrongTypeError)
+
+
+def _wrong(name: str, wanted: str, value: object, kind: type[UsageError]) -> UsageError:
+    return kind(
+        f"{name} of a request must be {wanted}, got {shown(value)}",
+        code="OST5009",
+        remedy=f"pass a request whose {name} is {wanted}",
+    )

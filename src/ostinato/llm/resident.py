@@ -1,20 +1,22 @@
 """The decode loop that lives on the device: rows join and leave, launches run K steps of all.
 
-The host never stands between two tokens. A launch queues up to K replays of one recorded step and
-one copy of the ring to the host, and returns; the host reads the launch before it meanwhile.
+The host never stands between two tokens. A launch queues up to K runs of one recorded step and one
+copy of the ring to the host, and returns; the host reads the launch before it meanwhile.
 
 A recording is keyed by the bucket of rows, the bucket of pages, what the rows ask of sampling
 (`Level`) and whether any wants log probabilities; by nothing else. Positions, lengths, page tables,
 parameters and random numbers are read on the device.
 
-On a GPU all K replays are queued, and those after the last row has finished do nothing but read the
-weights: looking whether all are done would cost a wait. On a CPU a replay is over when the call
-returns, so looking is free, and a launch ends as soon as every row has.
+A launch ends early when every row has ended or someone waits (`hurry`). On a GPU the device itself
+looks, between two steps of the one graph that a launch is; where the driver cannot loop
+(`why_queued`), all K replays are queued and those after the last row has ended do nothing but read
+the weights. On a CPU the host looks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,43 +24,23 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import InternalError
-from ostinato.graphs import Decision, Report, graphed
+from ostinato.graphs import Bell, Decision, Report, graphed
 from ostinato.graphs.options import BackendName
 from ostinato.llm.attention.base import AttentionBackend
 from ostinato.llm.kv.store import KvStore
 from ostinato.llm.params import SamplingParams
 from ostinato.llm.resident_launch import Launch, Produced, TokenLogprobs
-from ostinato.llm.resident_state import Ending, ResidentState
+from ostinato.llm.resident_moves import Coming, Moves
+from ostinato.llm.resident_seat import Seat, nothing_to_settle, settle
+from ostinato.llm.resident_state import ResidentState
 from ostinato.llm.resident_step import ResidentStep, advance
 from ostinato.llm.sampling import Level, level_of
-from ostinato.llm.sampling_state import send
+from ostinato.llm.sampling_state import bring, send
 
 if TYPE_CHECKING:
     from ostinato.llm.models.decoder import Decoder
 
 __all__ = ["Launch", "Level", "Produced", "Resident", "TokenLogprobs"]
-
-
-@dataclass(slots=True)
-class _Seat:
-    """What the host knows of a row without asking the device.
-
-    Attributes:
-        cached: Tokens whose keys and values are stored, if the row ran all steps queued so far.
-        most: Tokens whose keys and values it can ever need.
-        pages: Pages granted.
-        logprobs: Likeliest tokens it wants reported; None for no report.
-    """
-
-    cached: int
-    most: int
-    level: Level
-    logprobs: int | None
-    pages: int = 0
-
-    def needs(self, steps: int) -> int:
-        """Tokens that must have a place in pages for `steps` more steps."""
-        return min(self.cached + steps, self.most)
 
 
 class Resident:
@@ -108,19 +90,24 @@ class Resident:
             device=device,
         )
         self.step = ResidentStep(decoder, attention, store, self.state, most_logprobs)
-        # Results stay in the state: there is nothing to hand out. A step always comes again.
+        # A step always comes again. Steps follow each other on one stream, so they share memory. A
+        # step that runs twice from the same state writes the same keys and values.
         self._runner = graphed(
             self.step,
             admit_after=1,
             warmups=1,
             budget=budget,
-            outputs="leased",
             backend=backend,
+            scratch=(store.keys, store.values),
+            memory="shared",
         )
-        self._seats: dict[int, _Seat] = {}
+        self._bell = Bell(device)
+        self._loop = self._runner.loop(device, until=self.state.ending, bell=self._bell)
+        self._moves = Moves(self.state)
+        self._seats: dict[int, Seat] = {}
         self._pages = torch.zeros(max_batch, max_pages, dtype=torch.int32)
         self._moved: set[int] = set()
-        self._endings = self.state.ending.numpy() if device.type == "cpu" else None
+        self._told: dict[int, Tensor] = {}
 
     def join(
         self,
@@ -133,7 +120,7 @@ class Resident:
         seed: int,
         left: int,
     ) -> None:
-        """Seat a request in an empty row.
+        """Seat a request in an empty row, from the next launch on.
 
         Either the keys and values of all tokens but the last are cached: then `launch` goes on from
         here. Or all are: then `begin` gives the first token from the prefill's logits.
@@ -160,18 +147,18 @@ class Resident:
         most = len(ids) + left - 1
         room = self._pages.shape[1] * self._page_tokens
         self._insist(most <= room, f"{most} tokens to cache, a row holds {room}")
-        with torch.inference_mode():
-            self.state.sampling.join(
-                row, ids, params, prompt_tokens=prompt_tokens, stop_ids=stop_ids, seed=seed
-            )
-            self.state.seat(row, ids, left)
-        self._seats[row] = _Seat(len(ids) - 1, most, level_of(params), reported)
+        arrival = self.state.sampling.arrival(
+            row, ids, params, prompt_tokens=prompt_tokens, stop_ids=stop_ids, seed=seed
+        )
+        is_bound = params.schema is not None
+        self._moves.come(Coming(arrival, left, is_bound))
+        self._seats[row] = Seat(len(ids) - 1, most, level_of(params), reported, is_bound)
 
     def leave(self, row: int) -> None:
         """Empty a row, finished or not; steps queued already still run with it."""
         self._insist(self._seats.pop(row, None) is not None, f"row {row} is empty")
-        with torch.inference_mode():
-            self.state.vacate(row)
+        self._moves.leave(row)
+        self._told.pop(row, None)
 
     def set_pages(self, row: int, pages: Sequence[int]) -> None:
         """Set the pages of a row, from position 0 on; sent with the next launch."""
@@ -179,6 +166,18 @@ class Resident:
         self._pages[row, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
         self._seats[row].pages = len(pages)
         self._moved.add(row)
+
+    def set_allowed(self, row: int, words_X: Tensor) -> None:
+        """Say what may come next in a row with a grammar; the next launch gives it one token.
+
+        Launches that this did not precede pass the row by.
+
+        Args:
+            words_X: int32, on the host; token t is bit t % 32 of word t // 32.
+        """
+        is_bound = row in self._seats and self._seats[row].is_bound
+        self._insist(is_bound, f"row {row} has no grammar")
+        self._told[row] = words_X
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -193,10 +192,10 @@ class Resident:
         """
         self._insist(set(rows) <= self._seats.keys(), f"rows {list(rows)} are not all taken")
         seats = [self._seats[row] for row in rows]
+        self._insist(not any(seat.is_bound for seat in seats), "a grammar needs a launch")
         with torch.inference_mode():
-            index = torch.tensor(rows)
-            if logits_SV.is_cuda:
-                index = index.pin_memory().to(logits_SV.device, non_blocking=True)
+            self._moves.send()
+            index = bring(torch.tensor(rows), logits_SV.device)
             picked = self.state.pick(index)
             picked.count.zero_()
             level = self._level(seats)
@@ -204,14 +203,41 @@ class Resident:
             self.state.put(index, picked)
             for seat in seats:
                 seat.cached += 1
-            return Launch(picked, dict(enumerate(rows)), self._asked(rows), steps=1)
+            return Launch(
+                picked.output_BF,
+                picked.logprobs,
+                dict(enumerate(rows)),
+                self._asked(rows),
+                steps=1,
+                on_read=nothing_to_settle,
+            )
 
-    def launch(self, steps: int, *, interrupt: Callable[[], bool] | None = None) -> Launch:
+    def hurry(self) -> None:
+        """Let the launches that are queued end after the step they are in; from any thread.
+
+        Call it when a request comes that may find a row. Each launch still runs one step.
+        """
+        self._bell.ring()
+
+    def heed(self) -> None:
+        """Let later launches run on in spite of the calls of `hurry` so far.
+
+        Call it before looking who waits: a request that comes after that look hurries them again.
+        """
+        self._bell.heed()
+
+    @property
+    def why_queued(self) -> str | None:
+        """Why a launch on a GPU is not one graph; None where it is, and before the first one."""
+        return self._loop.why_queued
+
+    def launch(self, steps: int) -> Launch:
         """Queue up to `steps` steps of all rows; return at once with a handle on what they give.
+
+        Rows with a grammar run one step if they have been told what may come, and none if not.
 
         Args:
             steps: The pages that they need must have been set.
-            interrupt: Asked between two steps: whether someone waits, so that the launch ends here.
 
         Raises:
             InternalError: OST5131, no row is taken, more steps than the ring holds, or too few
@@ -219,20 +245,38 @@ class Resident:
         """
         self._insist(bool(self._seats), "a launch without rows")
         self._insist(1 <= steps <= self._ring, f"{steps} steps, the ring holds {self._ring}")
-        seats = self._seats.values()
-        bucket = self._bucket_for(steps)
+        shares = self._shares(steps)
+        self._insist(any(shares.values()), "a launch in which no row runs")
+        bucket = self._bucket_for(shares)
+        rows = self.rows
         with torch.inference_mode():
+            self._moves.send()
             self._send_pages()
-            state = self.state.first(bucket.rows, bucket.pages, self._page_tokens)
-            state.count.zero_()
-            queued = 0
-            while queued < steps and not (queued and self._ends_here(interrupt)):
-                self._runner(*bucket.key)
-                queued += 1
-            for seat in seats:
-                seat.cached = min(seat.cached + queued, seat.most)
-            rows = self.rows
-            return Launch(state, dict(zip(rows, rows, strict=True)), self._asked(rows), queued)
+            self._wake_told()
+            self.state.count.zero_()
+            began = self._now()
+            ran = self._loop.run(steps, *bucket.key)
+            given = {row: min(share, ran) for row, share in shares.items()}
+            for row, seat in self._seats.items():
+                seat.cached += given[row]
+            ring = self.state.logprobs
+            return Launch(
+                self.state.output_BF[: bucket.rows],
+                None if ring is None else ring.first(bucket.rows),
+                dict(zip(rows, rows, strict=True)),
+                self._asked(rows),
+                ran,
+                functools.partial(settle, dict(self._seats), given),
+                began,
+            )
+
+    def _now(self) -> torch.cuda.Event | None:
+        device = self.state.output_BF.device
+        if device.type != "cuda":
+            return None
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(device))
+        return event
 
     def warm(
         self,
@@ -245,7 +289,7 @@ class Resident:
         """Record the step that serves `rows` rows of `pages` pages, ahead of a launch."""
         bucket = self._bucket(rows, pages, level, with_logprobs=with_logprobs)
         with torch.inference_mode():
-            return self._runner.warm(*bucket.key)
+            return self._loop.warm(*bucket.key)
 
     def report(self) -> Report:
         """Return what happened to the recordings so far."""
@@ -255,16 +299,24 @@ class Resident:
         """Give the recordings back."""
         self._runner.close()
 
-    def _bucket_for(self, steps: int) -> _Bucket:
+    def _shares(self, steps: int) -> dict[int, int]:
+        """Return how many of `steps` steps each row runs."""
+        return {
+            row: int(row in self._told) if seat.is_bound else steps
+            for row, seat in self._seats.items()
+        }
+
+    def _bucket_for(self, shares: Mapping[int, int]) -> _Bucket:
         pages = 1
         for row, seat in self._seats.items():
+            steps = shares[row]
             needed = -(-seat.needs(steps) // self._page_tokens)
             self._insist(
                 needed <= seat.pages,
                 f"row {row} needs {needed} pages for {steps} steps and has {seat.pages}",
             )
             pages = max(pages, needed)
-        seats = list(self._seats.values())
+        seats = [seat for row, seat in self._seats.items() if shares[row]]
         return self._bucket(
             max(self._seats) + 1,
             pages,
@@ -283,11 +335,11 @@ class Resident:
             with_logprobs,
         )
 
-    def _level(self, seats: Sequence[_Seat]) -> Level:
+    def _level(self, seats: Sequence[Seat]) -> Level:
         needed = max(seat.level for seat in seats)
         return next(level for level in self._levels if level >= needed)
 
-    def _reported(self, seats: Sequence[_Seat]) -> int | None:
+    def _reported(self, seats: Sequence[Seat]) -> int | None:
         asks = any(seat.logprobs is not None for seat in seats)
         return self._most_logprobs if asks else None
 
@@ -303,14 +355,15 @@ class Resident:
             send(self.state.pages_BP[rows, :wide], self._pages[rows, :wide].contiguous())
             self._moved.clear()
 
-    def _ends_here(self, interrupt: Callable[[], bool] | None) -> bool:
-        if self._endings is not None and not self._runs_any():
-            return True
-        return interrupt is not None and interrupt()
-
-    def _runs_any(self) -> bool:
-        assert self._endings is not None
-        return any(self._endings[row] == Ending.RUNNING for row in self._seats)
+    def _wake_told(self) -> None:
+        """Send what may come next in rows with a grammar, and let those rows run a step."""
+        if self._told:
+            device = self.state.place_BF.device
+            rows_R = bring(torch.tensor(list(self._told)), device)
+            words_RX = bring(torch.stack(list(self._told.values())), device)
+            self.state.sampling.allow(rows_R, words_RX)
+            self.state.wake(rows_R)
+            self._told.clear()
 
     def _insist(self, holds: bool, problem: str) -> None:
         if not holds:

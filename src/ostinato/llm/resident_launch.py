@@ -6,7 +6,7 @@ the next launch first and read this one while the device works on: it drains one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ostinato.llm.request import FinishReason
-from ostinato.llm.resident_state import Ending, LogprobRing, ResidentState
+from ostinato.llm.resident_state import Ending, LogprobRing
 
 _REASONS = MappingProxyType(
     {
@@ -58,29 +58,41 @@ class Launch:
     """A queued launch.
 
     Attributes:
-        steps: Steps that were queued: fewer than asked for if it was cut short.
+        steps: The most steps that it ran: on a GPU, those it may have run; it can end early.
     """
 
     def __init__(
-        self, state: ResidentState, rows: Mapping[int, int], asked: Mapping[int, int], steps: int
+        self,
+        output_BF: Tensor,
+        ring: LogprobRing | None,
+        rows: Mapping[int, int],
+        asked: Mapping[int, int],
+        steps: int,
+        on_read: Callable[[Mapping[int, Produced]], None],
+        began: torch.cuda.Event | None = None,
     ) -> None:
-        """Queue the copy of what the launch left in `state`.
+        """Queue the copy of what the launch leaves in its state.
 
         Args:
-            state: The rows that ran.
-            rows: Index into `state` -> the row's number.
+            output_BF: Of the rows that run; see `ResidentState`.
+            ring: Their log probabilities, if any launch may report them.
+            rows: Index into the state -> the row's number.
             asked: Row number -> likeliest tokens it wants reported; rows without are not in it.
-            steps: Steps that were queued.
+            steps: The most steps that it runs.
+            on_read: Told what it gave, once.
+            began: Recorded, with timing, before its first step was queued; None on a CPU.
         """
         self.steps = steps
+        self._began = began
         self._rows, self._asked = dict(rows), dict(asked)
-        self._output = _copy(state.output_BF)
-        ring = state.logprobs if asked else None
-        self._logprobs = None if ring is None else _copy_ring(ring)
+        self._on_read = on_read
+        self._gave: dict[int, Produced] | None = None
+        self._output = _copy(output_BF)
+        self._logprobs = _copy_ring(ring) if ring is not None and asked else None
         self._copied: torch.cuda.Event | None = None
-        if state.output_BF.is_cuda:
-            self._copied = torch.cuda.Event()
-            self._copied.record(torch.cuda.current_stream(state.output_BF.device))
+        if output_BF.is_cuda:
+            self._copied = torch.cuda.Event(enable_timing=began is not None)
+            self._copied.record(torch.cuda.current_stream(output_BF.device))
 
     @property
     def is_done(self) -> bool:
@@ -89,10 +101,26 @@ class Launch:
 
     def wait(self) -> dict[int, Produced]:
         """Wait for the launch, not for those queued behind it; return what each row gave."""
-        if self._copied is not None:
-            self._copied.synchronize()
-        output = self._output.tolist()
-        return {row: self._produced(at, row, output[at]) for at, row in self._rows.items()}
+        if self._gave is None:
+            if self._copied is not None:
+                self._copied.synchronize()
+            output = self._output.tolist()
+            self._gave = {
+                row: self._produced(at, row, output[at]) for at, row in self._rows.items()
+            }
+            self._on_read(self._gave)
+        return self._gave
+
+    @property
+    def device_s(self) -> float:
+        """Seconds from its first step's start to its end, on the device; 0 on a CPU.
+
+        Only once it has been read.
+        """
+        if self._began is None or self._copied is None:
+            return 0.0
+        milliseconds: float = self._began.elapsed_time(self._copied)
+        return milliseconds / 1e3
 
     def _produced(self, at: int, row: int, output: list[int]) -> Produced:
         count, ending, *ring = output

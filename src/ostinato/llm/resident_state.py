@@ -5,7 +5,6 @@ Shapes: B rows, P pages per row, K ring places, N likeliest tokens.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Self
@@ -15,7 +14,6 @@ from torch import Tensor
 
 from ostinato.llm.sampling import SamplingState
 from ostinato.llm.sampling_logprobs import Logprobs
-from ostinato.llm.sampling_state import send
 
 _TOKEN, _POSITION, _LAST, _PLACES = range(4)
 _COUNT, _ENDING, _RING = range(3)
@@ -29,6 +27,8 @@ class Ending(IntEnum):
     LENGTH = 2
     ERROR = 3
     EMPTY = 4
+    PAUSED = 5
+    """It has a grammar, and waits to be told what may come next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +118,34 @@ class ResidentState:
             logprobs=ring_of if most_logprobs else None,
         )
 
-    def seat(self, row: int, ids: Sequence[int], left: int) -> None:
-        """Let a row run from its last known token on, for `left` more tokens."""
-        send(self.place_BF[row], torch.tensor([ids[-1], len(ids) - 1, len(ids) - 1 + left]))
-        self.output_BF[row, _ENDING].fill_(int(Ending.RUNNING))
+    def seat(self, rows_R: Tensor, places_RF: Tensor) -> None:
+        """Set where rows stand that a request has come to.
 
-    def vacate(self, row: int) -> None:
-        """Mask a row from the next step on."""
-        self.output_BF[row, _ENDING].fill_(int(Ending.EMPTY))
+        Args:
+            rows_R: int64, on the device of the state.
+            places_RF: int64, likewise: the last token known, its position, and that of the last one
+                allowed.
+        """
+        self.place_BF.index_copy_(0, rows_R, places_RF)
+
+    def set_endings(self, rows_R: Tensor, endings_R: Tensor) -> None:
+        """Set how rows stand from the next step on.
+
+        Args:
+            rows_R: int64, on the device of the state.
+            endings_R: int64, likewise: numbers of `Ending`.
+        """
+        self.ending.index_copy_(0, rows_R, endings_R)
+
+    def wake(self, rows_R: Tensor) -> None:
+        """Let rows that are paused run one step; others stand as they did.
+
+        Args:
+            rows_R: int64, on the device of the state.
+        """
+        ending_R = self.ending.index_select(0, rows_R)
+        is_paused_R = ending_R == int(Ending.PAUSED)
+        self.ending.index_copy_(0, rows_R, ending_R.masked_fill(is_paused_R, int(Ending.RUNNING)))
 
     def first(self, rows: int, pages: int, page_tokens: int) -> ResidentState:
         """Return the same memory, of the first `rows` rows and `pages` pages of each."""

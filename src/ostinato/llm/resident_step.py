@@ -90,15 +90,16 @@ def advance(
         state.logprobs.note(place_B, logprobs(logits_BV, token_B, most_logprobs))
     if level is Level.FULL:  # a row that needs its history is never run at another level
         state.sampling.note(token_B, next_B, emits_B)
-    # A row that rests keeps its place; its token does not matter any more.
-    state.token.copy_(token_B)
+    # A row that rests keeps its place, and its token too: one that is paused goes on from it.
+    torch.where(emits_B, token_B, state.token, out=state.token)
     state.position.add_(emits_B)
     state.count.add_(emits_B)
-    _end(state, rests_B, sampled.is_broken_B, token_B, next_B)
+    _end(state, level, rests_B, sampled.is_broken_B, token_B, next_B)
 
 
 def _end(
     state: ResidentState,
+    level: Level,
     rests_B: Tensor,
     is_broken_B: Tensor,
     token_B: Tensor,
@@ -106,7 +107,12 @@ def _end(
 ) -> None:
     """Stop wins over length: a stop token that is also the last one allowed is a stop."""
     is_stop_B = (state.sampling.stop_ids == token_B[:, None]).any(dim=-1)
-    outcome_B = (next_B >= state.last) * int(Ending.LENGTH)
+    is_last_B = next_B >= state.last
+    if level is Level.FULL:  # as for its history: a row with a grammar runs at no other level
+        paused_B = state.sampling.is_bound * int(Ending.PAUSED)
+        outcome_B = paused_B.masked_fill(is_last_B, int(Ending.LENGTH))
+    else:
+        outcome_B = is_last_B * int(Ending.LENGTH)
     outcome_B = outcome_B.masked_fill(is_stop_B, int(Ending.STOP))
     outcome_B = outcome_B.masked_fill(is_broken_B, int(Ending.ERROR))
     state.ending.copy_(torch.where(rests_B, state.ending, outcome_B))

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ostinato.llm.params import SamplingParams
+from ostinato.llm.sampling_allowed import bar
 from ostinato.llm.sampling_draws import draw, odds, uniform
 from ostinato.llm.sampling_filters import cut
 from ostinato.llm.sampling_penalties import adjust
@@ -34,13 +35,14 @@ class Level(IntEnum):
     DRAWN = 1
     """Temperature, and a draw from the whole vocabulary."""
     FULL = 2
-    """Biases, penalties and min_tokens before; top-k, top-p and min-p after the temperature."""
+    """Grammar, min_tokens, biases, penalties before; top-k, top-p, min-p after the temperature."""
 
 
 def level_of(params: SamplingParams) -> Level:
     """Return the lowest level that serves a request."""
     changes_logits = (
-        params.logit_bias
+        params.schema is not None
+        or params.logit_bias
         or params.min_tokens
         or params.repetition_penalty != 1
         or params.presence_penalty
@@ -87,6 +89,7 @@ def sample(
     if level is Level.FULL:
         # A copy in any case: f32 logits would be changed in place.
         logits_BV = logits_BV.to(torch.float32, copy=True)
+        bar(logits_BV, state)
         adjust(logits_BV, state, positions_B)
     best_B, likeliest_B = logits_BV.max(dim=-1)  # of several, the first; a NaN wins
     is_broken_B = best_B - best_B != 0  # unlike isfinite, two kernels

@@ -1,6 +1,7 @@
 """What is added to and taken from logits before a token is chosen, in vLLM's order.
 
-    l += -inf                          for stop ids, while fewer than min_tokens were produced
+    l += -inf                          for stop ids, while fewer than min_tokens were produced;
+                                       not where a grammar says when the answer may end
     l += bias                          logit_bias (OpenAI)
     l  = l / r if l > 0 else l * r     repetition, for tokens of the prompt or the output
     l -= frequency * count             count of the token in the output (OpenAI)
@@ -41,7 +42,7 @@ def adjust(scores_BV: Tensor, state: SamplingState, known_B: Tensor) -> None:
 
 
 def _bar_stops(scores_BV: Tensor, state: SamplingState) -> None:
-    early_B = state.produced < state.min_tokens
+    early_B = (state.produced < state.min_tokens) & (state.is_bound == 0)
     barred_BS = early_B[:, None] & (state.stop_ids >= 0)
     # Adding keeps a NaN, and unused places add 0 to token 0 whatever else is added there.
     added_BS = torch.zeros_like(barred_BS, dtype=scores_BV.dtype)

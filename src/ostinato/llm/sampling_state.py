@@ -7,7 +7,8 @@ The token ids of a row (its history) and the counts of its own output serve the 
 `sampling_penalties.py`.
 
 Shapes: B rows, F fields, S room for stop ids, N room for biases, W room for token ids plus one
-column that takes what masked rows write, V vocabulary.
+column that takes what masked rows write, V vocabulary, X words of 32 bits that hold one bit per
+token, R rows that are named.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,12 +30,28 @@ STOP_ROOM = 32
 BIAS_ROOM = 300
 """Biased tokens that fit in a row."""
 
-_STREAM, _TOP_K, _MIN_TOKENS, _PRODUCED, _WHOLE = range(5)
+_STREAM, _TOP_K, _MIN_TOKENS, _PRODUCED, _BOUND, _WHOLE = range(6)
 _TEMPERATURE, _TOP_P, _MIN_P, _REPETITION, _PRESENCE, _FREQUENCY, _REAL = range(7)
 _STOPS = slice(_WHOLE, _WHOLE + STOP_ROOM)
 _BIASED = slice(_WHOLE + STOP_ROOM, _WHOLE + STOP_ROOM + BIAS_ROOM)
 _BIASES = slice(_REAL, _REAL + BIAS_ROOM)
 _NO_TOKEN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request that is to sit in a row, packed as the rows are.
+
+    Attributes:
+        ids: int32: all tokens known.
+        prompt_tokens: How many of them are the prompt.
+    """
+
+    row: int
+    ids: np.ndarray[tuple[int], np.dtype[np.int32]]
+    prompt_tokens: int
+    whole_F: np.ndarray[tuple[int], np.dtype[np.int64]]
+    real_F: np.ndarray[tuple[int], np.dtype[np.float32]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +63,7 @@ class SamplingState:
         real_BF: f32: real numbers, biases.
         history_BW: int32 ids of the row's tokens by position.
         counts_BV: int32, how often each token is in the row's own output.
+        allowed_BX: int32, which tokens the grammar of a bound row lets come next.
         width: Columns of the history that a step looks at: no running row knows more tokens.
     """
 
@@ -52,6 +71,7 @@ class SamplingState:
     real_BF: Tensor
     history_BW: Tensor
     counts_BV: Tensor
+    allowed_BX: Tensor
     width: int
 
     @classmethod
@@ -72,6 +92,7 @@ class SamplingState:
             real_BF=torch.zeros(rows, _BIASES.stop, device=device),
             history_BW=torch.zeros(rows, tokens + 1, dtype=torch.int32, device=device),
             counts_BV=torch.zeros(rows, vocabulary, dtype=torch.int32, device=device),
+            allowed_BX=torch.zeros(rows, words_for(vocabulary), dtype=torch.int32, device=device),
             width=tokens,
         )
 
@@ -99,18 +120,22 @@ class SamplingState:
         Capture:
             Never recorded. Queues copies, and does not wait for the device.
         """
-        whole, real = self._packed(params, stop_ids, seed, len(ids) - prompt_tokens)
-        send(self.whole_BF[row], torch.tensor(whole))
-        send(self.real_BF[row], torch.tensor(real, dtype=torch.float32))
-        send(self.history_BW[row, : len(ids)], torch.tensor(ids, dtype=torch.int32))
-        counts_V = self.counts_BV[row].zero_()
-        if len(ids) > prompt_tokens:
-            output = self.history_BW[row, prompt_tokens : len(ids)].long()
-            counts_V.scatter_add_(0, output, torch.ones_like(output, dtype=torch.int32))
+        arrival = self.arrival(
+            row, ids, params, prompt_tokens=prompt_tokens, stop_ids=stop_ids, seed=seed
+        )
+        self.settle([arrival], bring(torch.tensor([row]), self.whole_BF.device))
 
-    def _packed(
-        self, params: SamplingParams, stop_ids: Sequence[int], seed: int, produced: int
-    ) -> tuple[list[int], list[float]]:
+    def arrival(
+        self,
+        row: int,
+        ids: Sequence[int],
+        params: SamplingParams,
+        *,
+        prompt_tokens: int,
+        stop_ids: Sequence[int],
+        seed: int,
+    ) -> Arrival:
+        """Check and pack what `join` is given, and send nothing yet."""
         vocabulary = self.counts_BV.shape[1]
         stops = [token for token in dict.fromkeys(stop_ids) if 0 <= token < vocabulary]
         biases = params.logit_bias
@@ -123,14 +148,66 @@ class SamplingState:
                 code="OST5021",
                 remedy="take that token out of logit_bias",
             )
-        whole = [hash_seed(seed), params.top_k, params.min_tokens, produced]
-        whole += stops + [_NO_TOKEN] * (STOP_ROOM - len(stops))
-        # An unused place adds 0 to token 0, which changes nothing.
-        whole += list(biases) + [0] * (BIAS_ROOM - len(biases))
-        real = [params.temperature, params.top_p, params.min_p]
-        real += [params.repetition_penalty, params.presence_penalty, params.frequency_penalty]
-        real += list(biases.values()) + [0.0] * (BIAS_ROOM - len(biases))
-        return whole, real
+        # An unused place of a bias adds 0 to token 0, which changes nothing.
+        whole_F = np.zeros(self.whole_BF.shape[1], dtype=np.int64)
+        whole_F[:_WHOLE] = (
+            hash_seed(seed),
+            params.top_k,
+            params.min_tokens,
+            len(ids) - prompt_tokens,
+            params.schema is not None,
+        )
+        whole_F[_STOPS] = _NO_TOKEN
+        whole_F[_STOPS][: len(stops)] = stops
+        whole_F[_BIASED][: len(biases)] = list(biases)
+        real_F = np.zeros(self.real_BF.shape[1], dtype=np.float32)
+        with np.errstate(over="ignore"):  # beyond float32 is infinite: all tokens are equal
+            real_F[:_REAL] = (
+                params.temperature,
+                params.top_p,
+                params.min_p,
+                params.repetition_penalty,
+                params.presence_penalty,
+                params.frequency_penalty,
+            )
+        real_F[_BIASES][: len(biases)] = list(biases.values())
+        return Arrival(row, np.asarray(ids, dtype=np.int32), prompt_tokens, whole_F, real_F)
+
+    def settle(self, arrivals: Sequence[Arrival], rows_R: Tensor) -> None:
+        """Queue the copies that set the rows of `arrivals`: as many for one as for all.
+
+        Args:
+            rows_R: int64, their rows, on the device of the state.
+
+        Capture:
+            Never recorded. Does not wait for the device.
+        """
+        device = self.whole_BF.device
+        whole_RF = torch.from_numpy(np.stack([each.whole_F for each in arrivals]))
+        real_RF = torch.from_numpy(np.stack([each.real_F for each in arrivals]))
+        known_RW = np.zeros((len(arrivals), max(len(a.ids) for a in arrivals)), dtype=np.int32)
+        for line, arrival in zip(known_RW, arrivals, strict=True):
+            line[: len(arrival.ids)] = arrival.ids
+        self.whole_BF.index_copy_(0, rows_R, bring(whole_RF, device))
+        self.real_BF.index_copy_(0, rows_R, bring(real_RF, device))
+        history_BW = self.history_BW[:, : known_RW.shape[1]]
+        history_BW.index_copy_(0, rows_R, bring(torch.from_numpy(known_RW), device))
+        self.counts_BV.index_fill_(0, rows_R, 0)
+        for arrival in arrivals:
+            if len(arrival.ids) > arrival.prompt_tokens:  # it goes on after a preemption
+                span = slice(arrival.prompt_tokens, len(arrival.ids))
+                output = self.history_BW[arrival.row, span].long()
+                ones = torch.ones_like(output, dtype=torch.int32)
+                self.counts_BV[arrival.row].scatter_add_(0, output, ones)
+
+    def allow(self, rows_R: Tensor, words_RX: Tensor) -> None:
+        """Set which tokens may come next in some rows; it counts in those that have a grammar.
+
+        Args:
+            rows_R: int64, on the device of the state.
+            words_RX: int32; token t is bit t % 32 of word t // 32.
+        """
+        self.allowed_BX.index_copy_(0, rows_R, words_RX)
 
     def note(self, token_B: Tensor, positions_B: Tensor, emits_B: Tensor) -> None:
         """Add each emitting row's new token, which stands at `positions_B`, to what it knows.
@@ -151,6 +228,7 @@ class SamplingState:
             self.real_BF[:rows],
             self.history_BW[:rows],
             self.counts_BV[:rows],
+            self.allowed_BX[:rows],
             width,
         )
 
@@ -161,6 +239,7 @@ class SamplingState:
             self.real_BF.index_select(0, rows),
             self.history_BW.index_select(0, rows),
             self.counts_BV.index_select(0, rows),
+            self.allowed_BX.index_select(0, rows),
             self.width,
         )
 
@@ -189,6 +268,11 @@ class SamplingState:
     def produced(self) -> Tensor:
         """New tokens so far, (B,)."""
         return self.whole_BF[:, _PRODUCED]
+
+    @property
+    def is_bound(self) -> Tensor:
+        """Whether a grammar says what may come, (B,): 1 or 0."""
+        return self.whole_BF[:, _BOUND]
 
     @property
     def stop_ids(self) -> Tensor:
@@ -236,6 +320,11 @@ class SamplingState:
         return self.real_BF[:, _FREQUENCY]
 
 
+def words_for(vocabulary: int) -> int:
+    """Return how many 32-bit words hold one bit per token."""
+    return -(-vocabulary // 32)
+
+
 def _check_room(what: str, given: int, room: int) -> None:
     if given > room:
         raise UsageError(
@@ -243,6 +332,13 @@ def _check_room(what: str, given: int, room: int) -> None:
             code="OST5020",
             remedy=f"give at most {room} {what}",
         )
+
+
+def bring(content: Tensor, device: torch.device) -> Tensor:
+    """Return a copy of host content on the device without waiting for the stream."""
+    if device.type != "cuda":
+        return content
+    return content.pin_memory().to(device, non_blocking=True)
 
 
 def send(target: Tensor, content: Tensor) -> None:

@@ -17,6 +17,7 @@ def test_tokens_positions_and_slots_stand_one_chunk_behind_the_other() -> None:
     assert batch.positions_T.tolist() == [3, 4, 5, 0]
     assert batch.slots_T.tolist() == [7 * 4 + 3, 2 * 4, 2 * 4 + 1, 5 * 4]
     assert batch.row_start == (0, 3, 4)
+    assert batch.row_start_S1.tolist() == [0, 3, 4]
     assert batch.last_tokens == (2, 3)
     assert batch.lengths_S.tolist() == [6, 1]
     assert batch.starts_S.tolist() == [3, 0]
@@ -31,6 +32,15 @@ def test_padding_tokens_are_kept_in_page_0() -> None:
     assert batch.slots_T.tolist()[4:] == [0, 0]
     assert batch.pages_SP.shape == (2, 3)
     assert batch.row_start[-1] == 4
+
+
+def test_padding_chunks_are_empty_and_stand_behind_the_others() -> None:
+    batch = pack(CHUNKS, page_tokens=4, device=CPU, chunks_wide=4)
+    assert batch.row_start_S1.tolist() == [0, 3, 4, 4, 4]
+    assert batch.row_start == (0, 3, 4)
+    assert batch.lengths_S.tolist() == [6, 1, 0, 0]
+    assert batch.starts_S.tolist() == [3, 0, 0, 0]
+    assert batch.pages_SP.tolist() == [[7, 2], [5, 0], [0, 0], [0, 0]]
 
 
 def test_a_chunk_that_its_pages_cannot_hold_is_a_bug_of_the_caller() -> None:

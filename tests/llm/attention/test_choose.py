@@ -19,9 +19,46 @@ def test_on_a_cpu_sdpa_runs_and_the_faster_ones_are_told_off_for_the_device() ->
     assert all("on cpu" in reason for reason in choice.reasons_against.values())
 
 
-def test_on_a_gpu_the_reason_is_another_one() -> None:
+@pytest.mark.parametrize(
+    ("shape", "dtype", "words"),
+    [
+        (AttentionShape(4, 2, 72, (0.1,), (None,)), torch.bfloat16, "up to 256, not 72"),
+        (AttentionShape(4, 2, 512, (0.1,), (None,)), torch.bfloat16, "up to 256, not 512"),
+        (AttentionShape(128, 1, 64, (0.1,), (None,)), torch.bfloat16, "here 128 do"),
+        (SHAPE, torch.float64, "not in float64"),
+    ],
+)
+def test_what_the_kernels_are_not_written_for_is_left_to_sdpa_and_said(
+    shape: AttentionShape, dtype: torch.dtype, words: str
+) -> None:
+    backend, choice = choose(shape, device=torch.device("cuda"), dtype=dtype)
+    assert isinstance(backend, SdpaAttention)
+    assert words in choice.reasons_against["triton"]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_without_a_gpu_no_kernel_runs() -> None:
+    pytest.importorskip("triton")
     _, choice = choose(SHAPE, device=torch.device("cuda"), dtype=torch.bfloat16)
-    assert all("on cpu" not in reason for reason in choice.reasons_against.values())
+    assert choice.name == "sdpa"
+    assert "finds no CUDA device" in choice.reasons_against["triton"]
+
+
+def test_where_triton_is_not_installed_that_is_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    _, choice = choose(SHAPE, device=torch.device("cuda"), dtype=torch.bfloat16)
+    assert choice.reasons_against["triton"] == "the package triton is not installed"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("wanted", ["auto", "triton"])
+def test_on_a_gpu_triton_runs_and_only_flashinfer_is_told_off(wanted: str) -> None:
+    backend, choice = choose(
+        SHAPE, device=torch.device("cuda:0"), dtype=torch.bfloat16, wanted=wanted
+    )
+    assert backend.name == choice.name == "triton"
+    assert not backend.cost_follows_table
+    assert set(choice.reasons_against) == {"flashinfer"}
 
 
 def test_a_backend_asked_for_by_name_is_the_only_reason() -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from llm.models.tiny_folders import FAMILIES, VOCABULARY, write
+from llm.models.tiny_folders import FAMILIES, FOREIGN, VOCABULARY, write
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,13 @@ class Family:
 @pytest.fixture(scope="session", params=FAMILIES)
 def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
     folder = tmp_path_factory.mktemp("family") / request.param
+    return Family(request.param, folder, write(request.param, folder))
+
+
+@pytest.fixture(scope="session", params=FOREIGN)
+def foreign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Family:
+    """A family that the engine runs on transformers' code."""
+    folder = tmp_path_factory.mktemp("foreign") / request.param
     return Family(request.param, folder, write(request.param, folder))
 
 

@@ -13,8 +13,10 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from llm.models.tiny_folders import write
-from ostinato.errors import ResourceError, UsageError
+from ostinato.errors import ResourceError, UsageError, WrongTypeError
 from ostinato.llm.models import Decoder, DecoderConfig, build, load_weights, read_config
+from ostinato.llm.models.sources import StateSource
+from ostinato.llm.models.weights import WeightsLost
 
 CPU = torch.device("cpu")
 State = dict[str, torch.Tensor]
@@ -126,6 +128,76 @@ def test_a_partial_swap_leaves_the_rest(llama_folder: Path) -> None:
 def test_what_is_no_tensor_is_refused(llama_folder: Path) -> None:
     with pytest.raises(UsageError, match="float under 'x'"):
         load_weights(build_llama(llama_folder), {"x": 1.0})  # type: ignore[dict-item]
+
+
+class Marked(torch.Tensor):
+    """A subclass, as quantised and sharded tensors are."""
+
+
+def freed(value: torch.Tensor) -> torch.Tensor:
+    value = value.clone()
+    value.untyped_storage().resize_(0)
+    return value
+
+
+UNCOPIABLE: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
+    "meta": (lambda value: value.to("meta"), "meta device"),
+    "sparse": (lambda value: value.to_sparse(), "sparse"),
+    "complex": (lambda value: value.to(torch.complex64), "complex64"),
+    "a subclass": (lambda value: value.as_subclass(Marked), "Marked"),
+    "given back": (freed, "given back"),
+}
+
+
+@pytest.mark.parametrize("kind", UNCOPIABLE)
+def test_a_tensor_that_cannot_be_copied_is_refused_before_any_is(
+    llama_folder: Path, kind: str
+) -> None:
+    change, words = UNCOPIABLE[kind]
+    decoder = build_llama(llama_folder)
+    state = {name: value + 1 for name, value in state_of(llama_folder).items()}
+    last = list(state)[-1]
+    state[last] = change(state[last])
+    before = [weight.clone() for weight in decoder.parameters()]
+    with pytest.raises(UsageError, match=words) as caught:
+        load_weights(decoder, state)
+    assert caught.value.code == "OST5205"
+    assert last in str(caught.value)
+    assert all(map(torch.equal, before, decoder.parameters()))
+
+
+@pytest.mark.parametrize("given", [None, 5, [1], {5: torch.zeros(1)}], ids=str)
+def test_what_is_neither_a_state_dict_nor_a_folder_is_refused(
+    llama_folder: Path, given: Any
+) -> None:
+    with pytest.raises(WrongTypeError, match=r"got|names a tensor by 5") as caught:
+        load_weights(build_llama(llama_folder), given)
+    assert caught.value.code == "OST5205"
+
+
+def test_a_tensor_without_a_place_is_named_as_it_was_given(llama_folder: Path) -> None:
+    state = {**state_of(llama_folder), "foo": torch.zeros(1)}
+    with pytest.raises(UsageError, match="place for the tensor foo of") as caught:
+        load_weights(build_llama(llama_folder), state)
+    assert caught.value.code == "OST5206"
+
+
+def test_copying_that_fails_half_way_says_that_the_weights_are_lost(
+    llama_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoder = build_llama(llama_folder)
+    state = state_of(llama_folder)
+    last = list(state)[-1]
+
+    def read(self: StateSource, name: str) -> torch.Tensor:
+        if name == last:
+            raise OSError("the disk is gone")
+        return state[name]
+
+    monkeypatch.setattr(StateSource, "read", read)
+    with pytest.raises(WeightsLost, match="OSError: the disk is gone") as caught:
+        load_weights(decoder, state)
+    assert caught.value.code == "OST5212"
 
 
 def test_names_without_the_prefix_and_stored_masks_are_understood(tmp_path: Path) -> None:

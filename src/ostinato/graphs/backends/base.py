@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from ostinato.graphs.backends.ending import Ending
+    from ostinato.graphs.backends.memory import WorkingMemory
     from ostinato.graphs.observe import Observation
 
 Step = Callable[[], object]
@@ -46,6 +48,13 @@ class Recording(Protocol):
         """Run the recorded work again on the caller's current stream, without waiting for it."""
         ...
 
+    def repeat(self, times: int, ending: Ending) -> int:
+        """Replay up to `times` times, by `ending` fewer; return the most that may have been.
+
+        Where the device can look at `ending` by itself this is one launch. 0 times: only prepare.
+        """
+        ...
+
     def release(self) -> None:
         """Give the memory back. Safe to call twice; `replay` afterwards is an error."""
         ...
@@ -66,6 +75,7 @@ class Backend(Protocol):
         warmups: int,
         observation: Observation,
         restore: Callable[[], None],
+        memory: WorkingMemory | None = None,
     ) -> Recording:
         """Warm `step` up, then record one run of it.
 
@@ -75,6 +85,7 @@ class Backend(Protocol):
             observation: What an observed run of the same step did (writes, generators, devices).
             restore: Puts inputs, written tensors and random state back to the moment before the
                 call; called before every run of `step`, the recorded one included.
+            memory: Working memory to share; its lock is held. None: the recording has its own.
 
         Raises:
             CaptureError: OST1101, the step cannot be recorded; everything is undone.

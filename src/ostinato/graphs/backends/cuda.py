@@ -25,6 +25,7 @@ from ostinato.graphs.backends.cuda_capture import (
 )
 from ostinato.graphs.backends.cuda_failures import explained, refused, refused_by
 from ostinato.graphs.backends.cuda_nodes import census
+from ostinato.graphs.backends.cuda_pool import SharedPool
 from ostinato.graphs.backends.cuda_recording import (
     CudaRecording,
     release_all,
@@ -36,6 +37,7 @@ from ostinato.graphs.reasons import Reason
 
 if TYPE_CHECKING:
     from ostinato.graphs.backends.base import Step
+    from ostinato.graphs.backends.memory import WorkingMemory
     from ostinato.graphs.observe import Observation
 
 __all__ = ["CAPTURE_LOCK", "CudaBackend", "CudaRecording", "backend", "release_all", "survived"]
@@ -57,6 +59,7 @@ class CudaBackend:
         warmups: int,
         observation: Observation,
         restore: Callable[[], None],
+        memory: WorkingMemory | None = None,
     ) -> CudaRecording:
         """Warm `step` up on the device's side stream, capture one run of it, and replay that once.
 
@@ -75,9 +78,12 @@ class CudaBackend:
             caller = torch.cuda.current_stream()
             side = _side_stream(index)
             side.wait_stream(caller)
+            shared = None if memory is None else memory.pools.setdefault(index, SharedPool())
+            if shared is not None:
+                shared.use.move_to(side)
             try:
                 with undisturbed(), torch.cuda.stream(side):
-                    recording = _record(step, inputs, side, warmups, observation, restore)
+                    recording = _record(step, inputs, side, warmups, observation, restore, shared)
             except CaptureError:
                 raise
             except Exception as error:
@@ -199,6 +205,7 @@ def _record(
     warmups: int,
     observation: Observation,
     restore: Callable[[], None],
+    shared: SharedPool | None,
 ) -> CudaRecording:
     def guarded() -> object:
         with refusing_inductor_graphs():
@@ -217,15 +224,22 @@ def _record(
             generators=observation.generators,
             draws=observation.draws,
             idle=observation.ops == 0,
+            shared=shared,
         )
-    return _finish(made, inputs, side, observation)
+    return _finish(made, inputs, side, observation, shared)
 
 
 def _finish(
-    made: Capture, inputs: Sequence[Tensor], side: torch.cuda.Stream, observation: Observation
+    made: Capture,
+    inputs: Sequence[Tensor],
+    side: torch.cuda.Stream,
+    observation: Observation,
+    shared: SharedPool | None,
 ) -> CudaRecording:
     counted = census(made.graph.raw_cuda_graph())
     if counted and counted.nested:
+        if shared is not None:
+            shared.leave(made.pool)
         made.graph.reset()
         raise refused(Reason.COMPILED_INSIDE, "the function replays a CUDA graph of its own")
     made.graph.instantiate()
@@ -241,6 +255,9 @@ def _finish(
             tuple(observation.generators),
         ),
         stream=side,
+        draws=observation.draws,
+        shared=shared,
+        pool=made.pool,
     )
     if observation.has_collective:
         end_before_its_group(recording)

@@ -21,7 +21,13 @@ import torch
 from torch import Tensor
 
 from ostinato.graphs.backends.cuda_failures import InductorGraphInside, invalidated_from_outside
-from ostinato.graphs.backends.cuda_pool import Pool, new_pool, reclaim, reserved_bytes
+from ostinato.graphs.backends.cuda_pool import (
+    Pool,
+    SharedPool,
+    new_pool,
+    reclaim,
+    reserved_bytes,
+)
 
 # One capture at a time in the whole process: torch's allocator, generators and cuBLAS handles keep
 # process-wide state about "the" capture. Re-entrant, so that the runner may hold it round more.
@@ -37,9 +43,10 @@ _unended: list[torch.cuda.CUDAGraph] = []
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A graph not yet instantiated, the bytes of its private pool, and what the step returned."""
+    """A graph not yet instantiated, its pool and what that grew by, and what the step returned."""
 
     graph: torch.cuda.CUDAGraph
+    pool: Pool
     pool_bytes: int
     result: object
 
@@ -100,6 +107,7 @@ def capture_with_retries(
     generators: Sequence[torch.Generator],
     draws: bool,
     idle: bool,
+    shared: SharedPool | None,
 ) -> Capture:
     """Capture `step`, again after a pause if something else than the step broke the capture.
 
@@ -111,13 +119,14 @@ def capture_with_retries(
         draws: The step draws random numbers.
         idle: The step launches nothing: one fill is recorded in its place, since torch warns of a
             graph without nodes.
+        shared: Where its memory comes from; None: from a pool of its own.
     """
     marker = torch.zeros(1, device=stream.device)
     pause_s = _FIRST_PAUSE_S
     for attempt in range(1, _ATTEMPTS + 1):
         restore()
         try:
-            return _capture(step, stream, generators, marker, draws=draws, idle=idle)
+            return _capture(step, stream, generators, marker, draws=draws, idle=idle, shared=shared)
         except Exception as error:
             if attempt == _ATTEMPTS or not invalidated_from_outside(error):
                 raise
@@ -134,10 +143,11 @@ def _capture(
     *,
     draws: bool,
     idle: bool,
+    shared: SharedPool | None,
 ) -> Capture:
     # keep_graph: the driver can count the nodes, and a graph given up is never instantiated.
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    pool = new_pool()
+    pool = new_pool() if shared is None else shared.enter()
     for generator in generators:
         graph.register_generator_state(generator)
     # cuBLAS keeps one workspace per stream. Forgotten before the capture, it is taken from the
@@ -155,12 +165,12 @@ def _capture(
             _end(graph)
     except BaseException as error:
         forget_locals(error)
-        _give_up(graph, pool, stream, generators, marker)
+        _give_up(graph, pool, stream, generators, marker, shared)
         raise
     finally:
         torch._C._cuda_clearCublasWorkspaces()
     taken = max(0, reserved_bytes(stream.device_index) - reserved)
-    return Capture(graph, taken, result)
+    return Capture(graph, pool, taken, result)
 
 
 @contextmanager
@@ -200,6 +210,7 @@ def _give_up(
     stream: torch.cuda.Stream,
     generators: Sequence[torch.Generator],
     marker: Tensor,
+    shared: SharedPool | None,
 ) -> None:
     """Undo a capture, whatever state it is in."""
     ended = True
@@ -211,10 +222,14 @@ def _give_up(
             _end(graph)
         except RuntimeError:
             ended = False
+        if shared is not None:
+            shared.leave(pool)
         graph.reset()
         if not ended:
             _unended.append(graph)
-            reclaim(pool, stream.device_index)
+            if shared is not None:
+                shared.abandon()
+            reclaim(pool, stream.device_index, is_shared=shared is not None)
             _mend_generators(generators, marker)
 
 

@@ -15,6 +15,9 @@ from typing import Any
 import torch
 
 from ostinato.errors import InternalError
+from ostinato.graphs.backends.cuda_loop import DeviceLoop, NoLoop
+from ostinato.graphs.backends.cuda_pool import Pool, SharedPool, Use
+from ostinato.graphs.backends.ending import Ending, replay_in_turn
 
 _current_raw_stream: Callable[[int], int] = torch._C.__dict__.get(
     "_cuda_getCurrentRawStream", lambda _: 0
@@ -27,14 +30,20 @@ _live: weakref.WeakSet[CudaRecording] = weakref.WeakSet()
 class _Held:
     """What a recording owns; apart from it, so that a finalizer can own this and not revive it."""
 
-    __slots__ = ("graph", "keep", "stream")
+    __slots__ = ("graph", "keep", "loops", "pool", "shared", "use")
 
     def __init__(
-        self, graph: torch.cuda.CUDAGraph, keep: object, stream: torch.cuda.Stream
+        self,
+        graph: torch.cuda.CUDAGraph,
+        keep: object,
+        use: Use,
+        pool: Pool,
+        shared: SharedPool | None,
     ) -> None:
         self.graph = graph
         self.keep: object = keep
-        self.stream = stream
+        self.use, self.pool, self.shared = use, pool, shared
+        self.loops: dict[Ending, DeviceLoop | None] = {}
 
     def let_go(self) -> None:
         # A capture of this thread forbids both waiting and destroying a graph.
@@ -43,7 +52,14 @@ class _Held:
             return
         # Wait for the last use alone, not for the device. A dead device only raises.
         with suppress(RuntimeError):
-            self.stream.record_event().synchronize()
+            self.use.wait()
+        for loop in self.loops.values():
+            if loop is not None:
+                loop.release()
+        self.loops = {}
+        if self.shared is not None:
+            self.shared.leave(self.pool)
+            self.shared = None
         with suppress(RuntimeError):
             self.graph.reset()
         self.keep = None
@@ -73,9 +89,10 @@ class CudaRecording:
     __slots__ = (
         "__weakref__",
         "_device_index",
+        "_draws",
         "_finalizer",
         "_held",
-        "_raw_stream",
+        "_use",
         "bytes",
         "nodes",
         "nodes_counted",
@@ -93,6 +110,9 @@ class CudaRecording:
         pool_bytes: int,
         keep: object,
         stream: torch.cuda.Stream,
+        draws: bool,
+        shared: SharedPool | None,
+        pool: Pool,
     ) -> None:
         self.result: Any = result
         self.nodes = nodes
@@ -100,8 +120,10 @@ class CudaRecording:
         self.bytes = pool_bytes
         self.replay: Callable[[], None] = super(torch.cuda.CUDAGraph, graph).replay
         self._device_index: int = stream.device_index
-        self._raw_stream: int = stream.cuda_stream
-        self._held = _Held(graph, keep, stream)
+        self._draws = draws
+        self._use = Use() if shared is None else shared.use
+        self._use.move_to(stream)
+        self._held = _Held(graph, keep, self._use, pool, shared)
         self._finalizer = weakref.finalize(self, self._held.let_go)  # at interpreter exit too
         _live.add(self)
 
@@ -112,12 +134,35 @@ class CudaRecording:
         use, and two uses of one recording must never overlap. Costs one integer comparison while
         the stream stays the same; a change of stream makes the new one wait, never the host.
         """
-        raw_stream = _current_raw_stream(self._device_index)
-        if raw_stream != self._raw_stream:
-            stream = torch.cuda.current_stream(self._device_index)
-            stream.wait_stream(self._held.stream)
-            self._held.stream = stream
-            self._raw_stream = raw_stream
+        if _current_raw_stream(self._device_index) != self._use.raw:
+            self._use.move_to(torch.cuda.current_stream(self._device_index))
+
+    def repeat(self, times: int, ending: Ending) -> int:
+        """Replay up to `times` times until `ending`, as one launch where the driver can loop.
+
+        A loop on the device finds out by itself when to end, so the host can tell only the most
+        that may run. Elsewhere the replays are queued one by one and all of them run, unless the
+        bell rings while they are being queued; `ending.why_queued` says why.
+        """
+        loop = self._loop(ending)
+        if loop is None or times == 1:
+            return replay_in_turn(self.replay, times, ending)
+        if times:
+            ending.arm(times)
+            loop.launch(_current_raw_stream(self._device_index))
+        return times
+
+    def _loop(self, ending: Ending) -> DeviceLoop | None:
+        loops = self._held.loops
+        if ending not in loops:
+            try:
+                if self._draws:  # torch moves their state on at each replay, on the host
+                    raise NoLoop("it draws from a random generator")
+                loops[ending] = DeviceLoop(self._held.graph, ending, self._device_index)
+            except NoLoop as reason:
+                loops[ending] = None
+                ending.why_queued = str(reason)
+        return loops[ending]
 
     def release(self) -> None:
         """Free the graph and its pool, after the last replay in flight; safe to call twice."""

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import CaptureError, InternalError
+from ostinato.graphs.backends.ending import replay_in_turn
 from ostinato.graphs.backends.tape_code import Writer
 from ostinato.graphs.backends.tape_plan import Plan, plan
 from ostinato.graphs.backends.tape_program import Origin, Program
@@ -25,6 +26,8 @@ from ostinato.graphs.source_lines import raising_line
 from ostinato.graphs.tree import flatten
 
 if TYPE_CHECKING:
+    from ostinato.graphs.backends.ending import Ending
+    from ostinato.graphs.backends.memory import WorkingMemory
     from ostinato.graphs.observe import Observation, Refusal
 
 Step = Callable[[], object]
@@ -50,6 +53,10 @@ class TapeRecording:
 
     def enter(self) -> None:
         """Nothing to order: a CPU has one stream."""
+
+    def repeat(self, times: int, ending: Ending) -> int:
+        """Replay until `ending`: looking between two replays costs nothing here."""
+        return replay_in_turn(self.replay, times, ending)
 
     def release(self) -> None:
         self.replay = _replay_released
@@ -81,8 +88,12 @@ class TapeBackend:
         warmups: int,
         observation: Observation,
         restore: Callable[[], None],
+        memory: WorkingMemory | None = None,
     ) -> TapeRecording:
-        """Warm `step` up, then record one run of it; see `Backend.record`."""
+        """Warm `step` up, then record one run of it; see `Backend.record`.
+
+        What is dropped inside a run lies in an arena of a few MB, so nothing is shared.
+        """
         if observation.refusals:
             raise _refused(observation.refusals[0])
         try:

@@ -21,6 +21,7 @@ from ostinato.graphs.backends.tape_record import Recorder
 from ostinato.graphs.observe_capturing import as_if_capturing
 from ostinato.graphs.observe_compiled import compiled_code_runs_eagerly
 from ostinato.graphs.observe_draws import is_same
+from ostinato.graphs.observe_fast_paths import watched_as_if_plain
 from ostinato.graphs.observe_host import HostWatcher
 from ostinato.graphs.observe_notes import Refusal
 from ostinato.graphs.reasons import Reason
@@ -59,6 +60,7 @@ def take(step: Callable[[], object], inputs: Sequence[Tensor], device: torch.dev
     with ExitStack() as watching:
         watching.enter_context(compiled_code_runs_eagerly())
         watching.enter_context(as_if_capturing())
+        watching.enter_context(watched_as_if_plain())
         watching.enter_context(HostWatcher(recorder.notes, device))
         watching.enter_context(recorder)
         result = step()

@@ -58,6 +58,14 @@ class AttentionBackend(Protocol):
         """
         ...
 
+    @property
+    def captures_prefill(self) -> bool:
+        """Whether a prefill reads the layout of its chunks on the device.
+
+        Then one recording serves all layouts of its size. If not, a prefill runs eagerly.
+        """
+        ...
+
     def decode(
         self, layer: int, q_BHD: Tensor, store: KvStore, pages_BP: Tensor, lengths_B: Tensor
     ) -> Tensor:
@@ -86,7 +94,8 @@ class AttentionBackend(Protocol):
             (T, H, D) in the dtype of `q_THD`; tokens that belong to no chunk are zero.
 
         Capture:
-            Safe for one layout of chunks: `batch.row_start` is read as plain numbers.
+            Safe. A backend that reads the layout on the device serves every layout with as many
+            tokens and chunks; one that reads `batch.row_start` serves the one it was recorded with.
         """
         ...
 

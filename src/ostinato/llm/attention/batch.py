@@ -42,9 +42,11 @@ class PrefillBatch:
 
     Attributes:
         tokens_T, positions_T, slots_T: int64. Padding tokens write to page 0, which nobody owns.
-        row_start: Where each chunk begins in T, and where the last one ends: S + 1 numbers.
+        row_start: Where each chunk begins in T, and where the last one ends: one number more than
+            there are chunks. Padding chunks are not in it.
+        row_start_S1: int32, the same on the device, S + 1 numbers; padding chunks are empty.
         pages_SP: int32; entries past a chunk's length are 0.
-        lengths_S: int32 tokens cached once this chunk is.
+        lengths_S: int32 tokens cached once this chunk is; 0 for padding chunks.
         starts_S: int32 position of each chunk's first token.
     """
 
@@ -52,6 +54,7 @@ class PrefillBatch:
     positions_T: Tensor
     slots_T: Tensor
     row_start: tuple[int, ...]
+    row_start_S1: Tensor
     pages_SP: Tensor
     lengths_S: Tensor
     starts_S: Tensor
@@ -69,12 +72,14 @@ def pack(
     device: torch.device,
     tokens_wide: int | None = None,
     pages_wide: int | None = None,
+    chunks_wide: int | None = None,
 ) -> PrefillBatch:
     """Pack `chunks` in their order.
 
     Args:
         tokens_wide: Pad to so many tokens; None: no padding.
         pages_wide: Width of the page table; None: as wide as the longest chunk needs.
+        chunks_wide: Pad to so many chunks; None: no padding.
     """
     counts = [len(chunk.token_ids) for chunk in chunks]
     lengths = [chunk.start + count for chunk, count in zip(chunks, counts, strict=True)]
@@ -92,6 +97,9 @@ def pack(
     ]
     padding = [0] * (max(tokens_wide or 0, sum(counts)) - sum(counts))
     wide = max(pages_wide or 1, *map(len, pages))
+    empty = max(chunks_wide or 0, len(chunks)) - len(chunks)
+    row_start = (0, *accumulate(counts))
+    table = [row + [0] * (wide - len(row)) for row in pages] + [[0] * wide] * empty
 
     def on_device(values: object, dtype: torch.dtype) -> Tensor:
         return torch.tensor(values, dtype=dtype).to(device, non_blocking=True)
@@ -100,8 +108,9 @@ def pack(
         tokens_T=on_device([t for c in chunks for t in c.token_ids] + padding, torch.int64),
         positions_T=on_device([p for span in positions for p in span] + padding, torch.int64),
         slots_T=on_device(slots + padding, torch.int64),
-        row_start=(0, *accumulate(counts)),
-        pages_SP=on_device([row + [0] * (wide - len(row)) for row in pages], torch.int32),
-        lengths_S=on_device(lengths, torch.int32),
-        starts_S=on_device([chunk.start for chunk in chunks], torch.int32),
+        row_start=row_start,
+        row_start_S1=on_device([*row_start, *row_start[-1:] * empty], torch.int32),
+        pages_SP=on_device(table, torch.int32),
+        lengths_S=on_device(lengths + [0] * empty, torch.int32),
+        starts_S=on_device([chunk.start for chunk in chunks] + [0] * empty, torch.int32),
     )

@@ -41,6 +41,7 @@ class SdpaAttention:
     in_blocks: bool = False
     name: str = "sdpa"
     cost_follows_table: bool = True
+    captures_prefill: bool = False
 
     def decode(
         self, layer: int, q_BHD: Tensor, store: KvStore, pages_BP: Tensor, lengths_B: Tensor

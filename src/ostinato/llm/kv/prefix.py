@@ -34,7 +34,9 @@ class PageKeys:
     __slots__ = ("_keys", "_page_tokens", "_root")
 
     def __init__(self, salt: str, page_tokens: int) -> None:
-        self._root = blake2b(salt.encode(), digest_size=_DIGEST_BYTES, person=b"salt").digest()
+        # A salt is compared and never shown, so half a character is as good as a whole one.
+        content = salt.encode(errors="surrogatepass")
+        self._root = blake2b(content, digest_size=_DIGEST_BYTES, person=b"salt").digest()
         self._page_tokens = page_tokens
         self._keys: list[bytes] = []
 
@@ -132,6 +134,13 @@ class PrefixIndex:
             page, _ = self._idle.popitem(last=False)
             self._forget(page)
         return going
+
+    def disown(self, pages: Iterable[int]) -> None:
+        """Forget these pages, whose content is not to be trusted; holders keep holding them."""
+        for page in pages:
+            if page in self._key_of:
+                self._idle.pop(page, None)
+                self._forget(page)
 
     def clear(self) -> None:
         """Forget every page, as when new weights make all that was computed before untrue."""

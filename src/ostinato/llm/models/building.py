@@ -12,16 +12,20 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import torch
+from torch import nn
 
 from ostinato.checkpoints.memory import available_bytes, require_memory, telling_memory
+from ostinato.errors import UsageError
 from ostinato.llm.models.gpt2 import Gpt2Decoder
 from ostinato.llm.models.layers import LayerNorm, RmsNorm
 from ostinato.llm.models.llama import LlamaDecoder
-from ostinato.llm.models.weights import check, load_weights, source_of
+from ostinato.llm.models.ops import PlainOps
+from ostinato.llm.models.weights import check, fill, source_of
 
 if TYPE_CHECKING:
     from ostinato.llm.models.config import DecoderConfig
     from ostinato.llm.models.decoder import Decoder
+    from ostinato.llm.models.ops import LayerOps
 
 _CLASSES: Mapping[str, type[Decoder]] = MappingProxyType(
     {
@@ -43,6 +47,7 @@ def build(
     load: Literal["auto", "dummy"] = "auto",
     folder: Path | str | None = None,
     is_invariant: bool | None = None,
+    ops: LayerOps | None = None,
 ) -> Decoder:
     """Return a decoder with its weights in memory.
 
@@ -51,30 +56,56 @@ def build(
         folder: A transformers folder with safetensors files.
         is_invariant: Whether a token's bits must not depend on the tokens computed with it; None:
             on a CPU in float32 they do not, elsewhere they may.
+        ops: What is done between products; None: in plain torch.
 
     Raises:
         UsageError: OST2021 to OST2023, files are missing or corrupt; OST5203 to OST5206, tensors
-            are missing, do not fit, or have no place.
+            are missing, do not fit, or have no place; OST5209 and OST5210, a model that runs
+            through transformers gives other logits so, or cannot be invariant.
         ResourceError: OST2025, not enough memory.
     """
+    wants_invariant = is_invariant
     if is_invariant is None:
         is_invariant = device.type == "cpu" and dtype == torch.float32
-    kind = _CLASSES[config.architecture]
     with torch.device("meta"):
-        decoder = kind(config, is_invariant=is_invariant).to(dtype)
+        decoder = _class_of(config)(config, ops=ops or PlainOps(), is_invariant=is_invariant).to(
+            dtype
+        )
+    if wants_invariant and not decoder.is_invariant:
+        raise _cannot_be_invariant(config)
+    source = None
     if load == "auto":
         assert folder is not None, "load='auto' reads a folder"
-        check(decoder, source_of(folder))
+        source = decoder.translate(source_of(folder))
+        check(decoder, source)
     _require_room(decoder.bytes, device)
     with telling_memory("building the model"):
         decoder.to_empty(device=device)
     decoder.settle()
-    if load == "auto":
-        assert folder is not None
-        load_weights(decoder, Path(folder))
-    else:
+    if source is None:
         _fill_with_noise(decoder)
-    return decoder.eval()
+        return decoder.eval()
+    fill(decoder, source)
+    decoder.eval().prove()
+    return decoder
+
+
+def _class_of(config: DecoderConfig) -> type[Decoder]:
+    if config.foreign is None:
+        return _CLASSES[config.architecture]
+    # Only here: the module loads transformers.
+    from ostinato.llm.models.any_hf_decoder import AnyHfDecoder
+
+    return AnyHfDecoder
+
+
+def _cannot_be_invariant(config: DecoderConfig) -> UsageError:
+    return UsageError(
+        f"{config.architecture} runs on transformers' code, and some of its products give a token "
+        "other last bits when other tokens are computed with it",
+        code="OST5210",
+        remedy="leave deterministic out, or take a model that the engine has its own decoder for",
+    )
 
 
 def _require_room(needed_bytes: int, device: torch.device) -> None:
@@ -92,7 +123,12 @@ def _fill_with_noise(decoder: Decoder) -> None:
     with torch.inference_mode():
         for module in decoder.modules():
             for name, weight in module.named_parameters(recurse=False):
-                if isinstance(module, RmsNorm | LayerNorm):
+                if isinstance(module, RmsNorm | LayerNorm) or _is_foreign_norm(module):
                     weight.fill_(1.0 if name == "weight" else 0.0)
                 else:
                     weight.normal_(0.0, _DUMMY_DEVIATION, generator=generator)
+
+
+def _is_foreign_norm(module: nn.Module) -> bool:
+    """Tell a norm of transformers by its name: every architecture has a class of its own."""
+    return "Norm" in type(module).__name__

@@ -18,7 +18,20 @@ from ostinato.errors import UsageError
 from ostinato.llm.attention.base import AttentionShape
 from ostinato.llm.models.fields import Fields, refuse
 from ostinato.llm.models.layers import ACTIVATIONS
-from ostinato.llm.models.rope import Llama3Scaling, Rope
+from ostinato.llm.models.rope import Llama3Scaling, Rope, YarnScaling
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A model that only transformers knows.
+
+    Attributes:
+        config: Its config.json.
+        reason: Why no decoder of this engine's own runs it.
+    """
+
+    config: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +39,9 @@ class DecoderConfig:
     """One decoder-only model.
 
     Attributes:
-        architecture: "llama", "mistral", "qwen2", "qwen3" or "gpt2".
-        inner: Width of the MLP.
+        architecture: "llama", "mistral", "qwen2", "qwen3", "gpt2", or one that transformers has.
+        inner: Width of the MLP; of a foreign model this, `norm_eps`, `activation` and `rope` are
+            not known here.
         max_positions: The longest sequence it takes.
         activation: A key of `layers.ACTIVATIONS`.
         rope: None: positions are learned.
@@ -35,6 +49,7 @@ class DecoderConfig:
         is_tied: Whether the output head is the embedding.
         stored_dtype: The number type its config names, such as "bfloat16"; None: it names none.
         eos_token_ids: Tokens that end an answer.
+        foreign: How transformers runs the model (`any_hf.py`); None: this engine has its own code.
     """
 
     architecture: str
@@ -58,6 +73,7 @@ class DecoderConfig:
     is_tied: bool = False
     stored_dtype: str | None = None
     eos_token_ids: tuple[int, ...] = ()
+    foreign: Foreign | None = None
 
     @property
     def attention(self) -> AttentionShape:
@@ -69,20 +85,20 @@ class DecoderConfig:
         """Read a transformers config.
 
         Raises:
-            UsageError: OST5201, an architecture that this engine does not have; OST5202, a value
-                that is missing, impossible, or not computed here.
+            UsageError: OST5201, an architecture that neither this engine nor transformers has;
+                OST5202, a value that is missing, impossible, or not computed here; OST5207 and
+                OST5208, transformers cannot run it with this engine's attention, or is missing.
         """
         kind = str(config.get("model_type"))
-        if kind not in _FAMILIES:
-            raise UsageError(
-                f"the engine has no decoder for the architecture {kind!r}",
-                code="OST5201",
-                remedy=f"give a model of {', '.join(_FAMILIES)}; "
-                "ostinato.accelerate(model) speeds up every other decoder of transformers",
-            )
         if config.get("quantization_config"):
             raise refuse("its weights are quantised (quantization_config)")
-        return _FAMILIES[kind](kind, Fields(config))
+        if kind in _FAMILIES:
+            return _FAMILIES[kind](kind, Fields(config))
+        # Only here: the module loads transformers.
+        from ostinato.llm.models.any_hf import describe
+
+        known = ", ".join(_FAMILIES)
+        return describe(config, f"its architecture {kind!r} is none of the engine's own: {known}")
 
 
 def read_config(folder: str | Path) -> DecoderConfig:
@@ -229,7 +245,25 @@ def _rope(fields: Fields) -> Rope:
             original_max_positions=parameters.count("original_max_position_embeddings"),
         )
         return Rope(theta, llama3=scaling)
-    raise refuse(f"its rope_type {kind!r} is not one of default, linear, llama3")
+    if kind == "yarn":
+        return Rope(theta, yarn=_yarn(parameters, fields))
+    raise refuse(f"its rope_type {kind!r} is not one of default, linear, llama3, yarn")
+
+
+def _yarn(parameters: Fields, fields: Fields) -> YarnScaling:
+    mscale, mscale_all = (parameters.optional(key) for key in ("mscale", "mscale_all_dim"))
+    if mscale and mscale_all:
+        raise refuse("its yarn scaling has an mscale and an mscale_all_dim")
+    return YarnScaling(
+        factor=parameters.number("factor"),
+        original_max_positions=parameters.count(
+            "original_max_position_embeddings", fields.count("max_position_embeddings")
+        ),
+        beta_fast=parameters.number("beta_fast", 32.0),
+        beta_slow=parameters.number("beta_slow", 1.0),
+        amplitude=parameters.optional("attention_factor"),
+        is_rounded=parameters.flag("truncate", default=True),
+    )
 
 
 _FAMILIES: Mapping[str, Callable[[str, Fields], DecoderConfig]] = MappingProxyType(

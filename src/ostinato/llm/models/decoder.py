@@ -11,10 +11,11 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import nn
 
+from ostinato.llm.models.layers import Embedding
 from ostinato.llm.models.linear import product
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from ostinato.llm.attention import Attend, PrefillBatch
     from ostinato.llm.models.config import DecoderConfig
+    from ostinato.llm.models.ops import LayerOps
+    from ostinato.llm.models.sources import WeightSource
 
 
 class Decoder(nn.Module, ABC):
@@ -30,6 +33,8 @@ class Decoder(nn.Module, ABC):
     Attributes:
         prefix: What a checkpoint's names begin with.
         table: A checkpoint's name of the embedding, which may also be the output head.
+        ops: What is done between products; architectures may do without.
+        is_invariant: Whether a token's bits do not depend on the tokens computed with it.
         unused: Names that checkpoints may hold and no decoder needs, such as stored masks.
     """
 
@@ -37,13 +42,31 @@ class Decoder(nn.Module, ABC):
     table: ClassVar[str]
     unused: ClassVar[Sequence[re.Pattern[str]]] = ()
 
-    def __init__(self, config: DecoderConfig, *, is_invariant: bool) -> None:
+    def __init__(self, config: DecoderConfig, *, ops: LayerOps, is_invariant: bool) -> None:
         super().__init__()
         self.config = config
+        self.ops = ops
         self.is_invariant = is_invariant
+
+    @property
+    def path(self) -> Literal["native", "any_hf"]:
+        """Whose code runs: this engine's own, or transformers' around this engine's attention."""
+        return "native" if self.config.foreign is None else "any_hf"
+
+    @property
+    def reason(self) -> str:
+        """Why the model does not run on this engine's own code; empty if it does."""
+        return "" if self.config.foreign is None else self.config.foreign.reason
 
     def settle(self) -> None:
         """Compute, on the weights' device, what follows from the config alone."""
+
+    def translate(self, source: WeightSource) -> WeightSource:
+        """Return the source with the names that this decoder knows, if it has others."""
+        return source
+
+    def prove(self) -> None:
+        """Check on the loaded weights what could not be known before."""
 
     @abstractmethod
     def run(self, tokens_N: Tensor, positions_N: Tensor, slots_N: Tensor, attend: Attend) -> Tensor:
@@ -59,6 +82,10 @@ class Decoder(nn.Module, ABC):
 
         A tied output head is not among them.
         """
+
+    def tied(self) -> dict[str, str]:
+        """Return the names of tensors that are another one of the model, with the name of that."""
+        return {"lm_head.weight": self.table} if self.config.is_tied else {}
 
     def decode(
         self, tokens_B: Tensor, positions_B: Tensor, slots_B: Tensor, attend: Attend
@@ -105,3 +132,11 @@ class Decoder(nn.Module, ABC):
     def bytes(self) -> int:
         """Memory of the weights."""
         return sum(weight.nbytes for weight in self.parameters())
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that a decode step reads: all weights but tables that are only looked up."""
+        head, kinds = self.head(), (nn.Embedding, Embedding)
+        tables = (module.weight for module in self.modules() if isinstance(module, kinds))
+        looked_up = {id(table) for table in tables if table is not head}
+        return sum(weight.nbytes for weight in self.parameters() if id(weight) not in looked_up)

@@ -45,6 +45,10 @@ class Fields:
             raise refuse(f"{key} is {value!r}, not a positive number")
         return float(value)
 
+    def optional(self, key: str) -> float | None:
+        """Return a positive number; None if the config does not say."""
+        return None if self.values.get(key) is None else self.number(key)
+
     def flag(self, key: str, *, default: bool) -> bool:
         """Return true or false."""
         value = self._value(key, default)

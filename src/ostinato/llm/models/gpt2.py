@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ostinato.llm.attention import Attend
     from ostinato.llm.models.config import DecoderConfig
+    from ostinato.llm.models.ops import LayerOps
 
 
 class Gpt2Decoder(Decoder):
@@ -30,8 +31,8 @@ class Gpt2Decoder(Decoder):
     table = "transformer.wte.weight"
     unused = (re.compile(r"\.attn\.(bias|masked_bias)$"),)
 
-    def __init__(self, config: DecoderConfig, *, is_invariant: bool) -> None:
-        super().__init__(config, is_invariant=is_invariant)
+    def __init__(self, config: DecoderConfig, *, ops: LayerOps, is_invariant: bool) -> None:
+        super().__init__(config, ops=ops, is_invariant=is_invariant)
         self.tokens = Embedding(config.vocabulary, config.hidden)
         self.positions = Embedding(config.max_positions, config.hidden)
         self.layers = nn.ModuleList(

@@ -1,4 +1,4 @@
-"""The pieces that architectures share: norms, activations, the gated MLP.
+"""The pieces that architectures share: norms, activations, embeddings.
 
 Shapes: N tokens, E hidden.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 from torch.nn import functional
 
-from ostinato.llm.models.linear import Linear, unfilled
+from ostinato.llm.models.linear import unfilled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,30 +60,6 @@ class LayerNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return functional.layer_norm(x, self.size, self.weight, self.bias, self.eps)
-
-
-class GatedMlp(nn.Module):
-    """`down(activation(gate(x)) * up(x))`, with gate and up as one product."""
-
-    def __init__(
-        self, hidden: int, inner: int, activation: str, *, bias: bool, is_invariant: bool
-    ) -> None:
-        super().__init__()
-        self.activation = ACTIVATIONS[activation]
-        self.gate_up = Linear(hidden, 2 * inner, bias=bias, is_invariant=is_invariant)
-        self.down = Linear(inner, hidden, bias=bias, is_invariant=is_invariant)
-
-    def forward(self, x_NE: Tensor) -> Tensor:
-        gate, up = self.gate_up(x_NE).chunk(2, dim=-1)
-        x: Tensor = self.down(self.activation(gate) * up)
-        return x
-
-    def destinations(self, prefix: str) -> dict[str, Tensor]:
-        """Where each tensor of a checkpoint goes, by its name there."""
-        found: dict[str, Tensor] = {}
-        for kind, value in self.gate_up.named_parameters():
-            found[f"{prefix}gate_proj.{kind}"], found[f"{prefix}up_proj.{kind}"] = value.chunk(2)
-        return found | named(f"{prefix}down_proj.", self.down)
 
 
 def named(prefix: str, module: nn.Module) -> dict[str, Tensor]:

@@ -44,6 +44,15 @@ class Linear(nn.Module):
         return product(x_NE, self.weight, self.bias, is_invariant=self.is_invariant)
 
 
+class InvariantLinear(nn.Linear):
+    """torch's own linear layer, with each token's bits free of the other tokens."""
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 -- torch's name
+        rows = input.reshape(-1, input.shape[-1])
+        out = product(rows, self.weight, self.bias, is_invariant=True)
+        return out.view(*input.shape[:-1], -1)
+
+
 def unfilled(*shape: int) -> nn.Parameter:
     """Return a weight to be filled in place."""
     return nn.Parameter(torch.empty(shape), requires_grad=False)

@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from ostinato.llm.models.decoder import Decoder
-from ostinato.llm.models.layers import Embedding, GatedMlp, RmsNorm, named
+from ostinato.llm.models.layers import Embedding, RmsNorm, named
 from ostinato.llm.models.linear import Linear
-from ostinato.llm.models.rope import angles, rotate
+from ostinato.llm.models.rope import Turn, turn_by
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ostinato.llm.attention import Attend
     from ostinato.llm.models.config import DecoderConfig
+    from ostinato.llm.models.ops import LayerOps
 
 
 class LlamaDecoder(Decoder):
@@ -33,11 +34,12 @@ class LlamaDecoder(Decoder):
     table = "model.embed_tokens.weight"
     unused = (re.compile(r"rotary_emb\.inv_freq$"),)
 
-    def __init__(self, config: DecoderConfig, *, is_invariant: bool) -> None:
-        super().__init__(config, is_invariant=is_invariant)
+    def __init__(self, config: DecoderConfig, *, ops: LayerOps, is_invariant: bool) -> None:
+        super().__init__(config, ops=ops, is_invariant=is_invariant)
         self.embedding = Embedding(config.vocabulary, config.hidden)
         self.layers = nn.ModuleList(
-            LlamaLayer(config, layer, is_invariant=is_invariant) for layer in range(config.layers)
+            LlamaLayer(config, layer, ops, is_invariant=is_invariant)
+            for layer in range(config.layers)
         )
         self.norm = RmsNorm(config.hidden, config.norm_eps)
         self.lm_head = None if config.is_tied else Embedding(config.vocabulary, config.hidden)
@@ -48,14 +50,15 @@ class LlamaDecoder(Decoder):
         assert rope is not None
         device = self.embedding.weight.device
         self.frequencies = rope.frequencies(self.config.head_dim, device)
+        self.amplitude = rope.amplitude
 
     def run(self, tokens_N: Tensor, positions_N: Tensor, slots_N: Tensor, attend: Attend) -> Tensor:
-        turn = angles(positions_N, self.frequencies)
+        turn = turn_by(positions_N, self.frequencies, self.amplitude)
         x_NE: Tensor = self.embedding(tokens_N)
+        added_NE: Tensor | None = None
         for layer in self.layers:
-            x_NE = layer(x_NE, turn, slots_N, attend)
-        out: Tensor = self.norm(x_NE)
-        return out
+            x_NE, added_NE = layer(x_NE, added_NE, turn, slots_N, attend)
+        return self.ops.add_norm(x_NE, added_NE, self.norm.weight, self.norm.eps)[1]
 
     def head(self) -> Tensor:
         return (self.lm_head or self.embedding).weight
@@ -71,11 +74,16 @@ class LlamaDecoder(Decoder):
 
 
 class LlamaLayer(nn.Module):
-    """Attention and a gated MLP, each behind a norm and added to what came in."""
+    """Attention and a gated MLP, each behind a norm and added to what came in.
 
-    def __init__(self, config: DecoderConfig, index: int, *, is_invariant: bool) -> None:
+    The last sum is left to the norm that follows, the next layer's, with which it can be one step.
+    """
+
+    def __init__(
+        self, config: DecoderConfig, index: int, ops: LayerOps, *, is_invariant: bool
+    ) -> None:
         super().__init__()
-        self.index = index
+        self.index, self.ops = index, ops
         self.heads, self.kv_heads, self.head_dim = config.heads, config.kv_heads, config.head_dim
         wide = (config.heads + 2 * config.kv_heads) * config.head_dim
         self.norm_1 = RmsNorm(config.hidden, config.norm_eps)
@@ -89,30 +97,32 @@ class LlamaLayer(nn.Module):
             is_invariant=is_invariant,
         )
         self.norm_2 = RmsNorm(config.hidden, config.norm_eps)
-        self.mlp = GatedMlp(
-            config.hidden,
-            config.inner,
-            config.activation,
-            bias=config.mlp_bias,
-            is_invariant=is_invariant,
-        )
+        self.mlp = GatedMlp(config, ops, is_invariant=is_invariant)
 
     def forward(
-        self, x_NE: Tensor, turn: tuple[Tensor, Tensor], slots_N: Tensor, attend: Attend
-    ) -> Tensor:
-        mixed: Tensor = self.out(self._attention(self.norm_1(x_NE), turn, slots_N, attend))
-        x_NE = x_NE + mixed
-        added: Tensor = self.mlp(self.norm_2(x_NE))
-        return x_NE + added
+        self,
+        x_NE: Tensor,
+        added_NE: Tensor | None,
+        turn: Turn,
+        slots_N: Tensor,
+        attend: Attend,
+    ) -> tuple[Tensor, Tensor]:
+        ops, first, second = self.ops, self.norm_1, self.norm_2
+        x_NE, normed_NE = ops.add_norm(x_NE, added_NE, first.weight, first.eps)
+        mixed_NE = self.out(self._attention(normed_NE, turn, slots_N, attend))
+        x_NE, normed_NE = ops.add_norm(x_NE, mixed_NE, second.weight, second.eps)
+        return x_NE, self.mlp(normed_NE)
 
-    def _attention(
-        self, x_NE: Tensor, turn: tuple[Tensor, Tensor], slots_N: Tensor, attend: Attend
-    ) -> Tensor:
+    def _attention(self, x_NE: Tensor, turn: Turn, slots_N: Tensor, attend: Attend) -> Tensor:
+        sizes = (self.heads, self.kv_heads, self.kv_heads)
         qkv = self.qkv(x_NE).unflatten(1, (-1, self.head_dim))
-        q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), dim=1)
+        q, k, v = qkv.split(sizes, dim=1)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        return attend(self.index, rotate(q, *turn), rotate(k, *turn), v, slots_N).flatten(1)
+            q, k = self.ops.rotate(self.q_norm(q), turn), self.ops.rotate(self.k_norm(k), turn)
+        else:  # side by side already, so that one turn does for both
+            both = self.ops.rotate(qkv[:, : self.heads + self.kv_heads], turn)
+            q, k = both.split(sizes[:2], dim=1)
+        return attend(self.index, q, k, v, slots_N).flatten(1)
 
     def destinations(self, prefix: str) -> dict[str, Tensor]:
         """Where each tensor of a checkpoint goes, by its name there."""
@@ -128,3 +138,25 @@ class LlamaLayer(nn.Module):
         found |= named(f"{prefix}input_layernorm.", self.norm_1)
         found |= named(f"{prefix}post_attention_layernorm.", self.norm_2)
         return found | self.mlp.destinations(f"{prefix}mlp.")
+
+
+class GatedMlp(nn.Module):
+    """`down(activation(gate(x)) * up(x))`, with gate and up as one product."""
+
+    def __init__(self, config: DecoderConfig, ops: LayerOps, *, is_invariant: bool) -> None:
+        super().__init__()
+        hidden, inner, bias = config.hidden, config.inner, config.mlp_bias
+        self.activation, self.ops = config.activation, ops
+        self.gate_up = Linear(hidden, 2 * inner, bias=bias, is_invariant=is_invariant)
+        self.down = Linear(inner, hidden, bias=bias, is_invariant=is_invariant)
+
+    def forward(self, x_NE: Tensor) -> Tensor:
+        x: Tensor = self.down(self.ops.gate(self.gate_up(x_NE), self.activation))
+        return x
+
+    def destinations(self, prefix: str) -> dict[str, Tensor]:
+        """Where each tensor of a checkpoint goes, by its name there."""
+        found: dict[str, Tensor] = {}
+        for kind, value in self.gate_up.named_parameters():
+            found[f"{prefix}gate_proj.{kind}"], found[f"{prefix}up_proj.{kind}"] = value.chunk(2)
+        return found | named(f"{prefix}down_proj.", self.down)

@@ -21,6 +21,7 @@ _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _NUMBER_NAMES = MappingProxyType(
     {torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16"}
 )
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 class WeightSource(Protocol):
@@ -36,17 +37,16 @@ class WeightSource(Protocol):
 
 
 class StateSource:
-    """A state dict."""
+    """A state dict of plain tensors, such as can be copied.
+
+    Raises:
+        WrongTypeError: OST5205, a name is no text, or a value no plain tensor.
+    """
 
     def __init__(self, state: Mapping[str, Tensor]) -> None:
         for name, value in state.items():
-            if not isinstance(value, torch.Tensor):
-                raise WrongTypeError(
-                    f"the state dict holds {type(value).__name__} under {name!r}, not a tensor",
-                    code="OST5205",
-                    remedy="pass model.state_dict(), or a mapping of names to tensors",
-                )
-        self._state = state
+            _check_entry(name, value)
+        self._state = dict(state)
 
     def shapes(self) -> Mapping[str, tuple[tuple[int, ...], str]]:
         return {
@@ -58,6 +58,37 @@ class StateSource:
         return self._state[name]
 
 
+def _check_entry(name: object, value: object) -> None:
+    if not isinstance(name, str):
+        raise _no_state(f"the state dict names a tensor by {name!r:.80}, which is no text")
+    if not isinstance(value, torch.Tensor):
+        raise _no_state(f"the state dict holds {type(value).__name__} under {name!r}, not a tensor")
+    strange = _why_not_plain(value)
+    if strange:
+        raise _no_state(f"{name} of the state dict cannot be copied: {strange}")
+
+
+def _why_not_plain(value: Tensor) -> str:
+    """Return what keeps a tensor's numbers from being copied; empty if nothing does."""
+    if type(value) not in _PLAIN:
+        return f"it is a {type(value).__name__}, not a plain tensor"
+    if value.is_quantized or value.layout is not torch.strided:
+        return f"it is stored as {value.dtype if value.is_quantized else value.layout}"
+    if value.device.type == "meta":
+        return "it is on the meta device, where tensors have no numbers"
+    if value.numel() and not value.untyped_storage().nbytes():
+        return "its memory was given back"
+    return ""
+
+
+def _no_state(problem: str) -> WrongTypeError:
+    return WrongTypeError(
+        problem,
+        code="OST5205",
+        remedy="pass the state_dict() of a model that is loaded whole, not quantised or sharded",
+    )
+
+
 class FolderSource:
     """A folder's model.safetensors or its shards; only headers are read before `read`.
 
@@ -66,6 +97,7 @@ class FolderSource:
     """
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self._file_of = _file_of(folder)
         self._open: dict[str, Any] = {
             file: safe_open(folder / file, framework="pt", device="cpu")

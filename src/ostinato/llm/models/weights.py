@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ostinato.errors import UsageError
+from ostinato.errors import InternalError, UsageError, WrongTypeError
 from ostinato.llm.models.sources import FolderSource, StateSource, WeightSource
 
 if TYPE_CHECKING:
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from ostinato.llm.models.decoder import Decoder
 
 _NUMBERS = frozenset({"F64", "F32", "F16", "BF16"})
-_HEAD = "lm_head.weight"
+
+
+class WeightsLost(InternalError):
+    """Weights were being replaced, and some are the old ones and some the new."""
 
 
 def load_weights(
@@ -37,14 +40,37 @@ def load_weights(
         UsageError: OST2021 to OST2023, files are missing or corrupt; OST5203, tensors are missing;
             OST5204, a shape is wrong; OST5205, a number type is none for weights; OST5206, a tensor
             has no place in the model.
+        WrongTypeError: OST5205, neither a state dict nor a folder.
+        WeightsLost: OST5212, copying failed half-way: the decoder is good for nothing any more.
 
     Capture:
         Unsafe: call it between launches.
     """
-    source = source_of(given)
+    source = decoder.translate(source_of(given))
+    places = _prepare(decoder, source, is_partial=is_partial)
+    try:
+        _copy(decoder, source, places)
+    except Exception as error:
+        raise WeightsLost(
+            "the weights were replaced in part, and then the rest could not be: "
+            f"{type(error).__name__}: {error}",
+            code="OST5212",
+            remedy="load the model anew; its weights are of two kinds now",
+        ) from error
+
+
+def fill(decoder: Decoder, source: WeightSource, *, is_partial: bool = False) -> None:
+    """Do as `load_weights`, from a source that has the decoder's names."""
+    _copy(decoder, source, _prepare(decoder, source, is_partial=is_partial))
+
+
+def _prepare(decoder: Decoder, source: WeightSource, *, is_partial: bool) -> dict[str, str]:
     places = check(decoder, source, is_partial=is_partial)
-    if decoder.config.is_tied:
-        _require_tied(decoder, source, places)
+    _require_tied(decoder, source, places)
+    return places
+
+
+def _copy(decoder: Decoder, source: WeightSource, places: Mapping[str, str]) -> None:
     with torch.inference_mode():
         destinations = decoder.destinations()
         for stored, here in places.items():
@@ -54,7 +80,15 @@ def load_weights(
 
 def source_of(given: Mapping[str, Tensor] | Path | str) -> WeightSource:
     """Return where weights come from, files checked."""
-    return StateSource(given) if isinstance(given, Mapping) else FolderSource(Path(given))
+    if isinstance(given, Mapping):
+        return StateSource(given)
+    if isinstance(given, str | Path):
+        return FolderSource(Path(given).expanduser())
+    raise WrongTypeError(
+        f"weights are a state dict or a folder, got {given!r:.80}",
+        code="OST5205",
+        remedy="pass model.state_dict(), or the folder that save_pretrained wrote",
+    )
 
 
 def check(decoder: Decoder, source: WeightSource, *, is_partial: bool = False) -> dict[str, str]:
@@ -75,12 +109,12 @@ def check(decoder: Decoder, source: WeightSource, *, is_partial: bool = False) -
     missing = sorted(needed.keys() - places.values())
     if missing and not is_partial:
         raise _bad("OST5203", f"the checkpoint lacks {_listed(missing)}")
-    tied = {_HEAD} if decoder.config.is_tied else set()
-    extra = sorted(set(places.values()) - needed.keys() - tied)
+    tied = decoder.tied()
+    extra = sorted(name for name, here in places.items() if here not in {**needed, **tied})
     if extra:
         raise _bad("OST5206", f"the model has no place for {_listed(extra)} of the checkpoint")
     for stored, here in places.items():
-        _check_one(stored, source, (needed[here] if here in needed else decoder.head()).shape)
+        _check_one(stored, source, needed[tied.get(here, here)].shape)
     return places
 
 
@@ -95,14 +129,20 @@ def _check_one(stored: str, source: WeightSource, shape: torch.Size) -> None:
 def _require_tied(decoder: Decoder, source: WeightSource, places: Mapping[str, str]) -> None:
     """Refuse a checkpoint that ties its output head to the embedding, and holds two of them."""
     stored = {here: name for name, here in places.items()}
-    table = decoder.table
-    if _HEAD not in stored:
-        return
-    if table not in stored or not source.read(stored[_HEAD]).equal(source.read(stored[table])):
-        raise _bad(
-            "OST5206",
-            f"{_HEAD} of the checkpoint differs from {table}, and its config.json ties the two",
-        )
+    for name, table in decoder.tied().items():
+        if name not in stored:
+            continue
+        if table not in stored or not _is_same(
+            source.read(stored[name]), source.read(stored[table])
+        ):
+            raise _bad(
+                "OST5206",
+                f"{name} of the checkpoint differs from {table}, and its config.json ties the two",
+            )
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and one.equal(other.to(one.device))
 
 
 def _listed(names: list[str]) -> str:

@@ -64,15 +64,28 @@ class Scheduler:
         self._ledger = Ledger(limits, pool, prefix)
         self._under_way: deque[Note] = deque()
 
-    def submit(self, request: Request) -> None:
+    def submit(self, request: Request, *, room_for: int = 1) -> None:
         """Let a request wait for its turn.
+
+        Args:
+            request: What is asked.
+            room_for: For how many such requests the queue must have room, others being about to
+                follow this one; 0: it was let in before, and comes whatever the bounds say.
 
         Raises:
             PromptTooLong: OST5002, the model or the pages could never hold it and one new token.
             QueueFull: OST5101, too many wait already.
             UsageError: OST5008, a living request has the same id.
         """
-        self._ledger.enter(request)
+        self._ledger.enter(request, room_for)
+
+    def check_room(self, request: Request, *, room_for: int = 1) -> None:
+        """Refuse what `submit` would refuse, and let nobody in.
+
+        Raises:
+            PromptTooLong, QueueFull, UsageError: As `submit`.
+        """
+        self._ledger.check_entry(request, room_for)
 
     def cancel(self, request_id: str) -> bool:
         """End a request, waiting or running; False if it does not live any more.
@@ -114,7 +127,9 @@ class Scheduler:
         self._book_tokens(note, tokens, over)
         self._book_written(note, over)
         living = {name: over[name] for name in over if name in self._ledger.live}
-        for name in living:
+        for name, reason in living.items():
+            if reason is FinishReason.ERROR:
+                self._ledger.holdings.disown(self._ledger.live[name])
             self._ledger.retire(self._ledger.live[name])
         return living
 
@@ -124,16 +139,34 @@ class Scheduler:
         for row in note.decode:
             progress = row.progress
             progress.in_flight -= row.steps
-            if not progress.is_live:
-                continue
-            new = list(tokens.get(progress.request_id, ()))
-            assert len(new) <= row.steps, f"{progress.request_id} brought {len(new)} tokens"
-            self._ledger.append(progress, new)
-            if progress.new_tokens >= progress.budget:
-                over.setdefault(progress.request_id, FinishReason.LENGTH)
-            # In a row it is still in the one that ran: none comes back with tokens under way.
-            if progress.row is not None:
-                progress.written = max(progress.written, len(progress.tokens) - 1)
+            if progress.is_live:
+                new = tokens.get(progress.request_id, ())
+                assert len(new) <= row.steps, f"{progress.request_id} brought {len(new)} tokens"
+                self._book_new(progress, new, over)
+        self._book_late(note, tokens, over)
+
+    def _book_late(
+        self, note: Note, tokens: Mapping[str, Sequence[int]], over: dict[str, FinishReason]
+    ) -> None:
+        """Book what rows brought that the plan thought to have their last tokens under way.
+
+        A launch before was cut short, so that they had some left; they have the pages for those.
+        """
+        planned = {row.progress.request_id for row in note.decode}
+        for request_id, new in tokens.items():
+            progress = self._ledger.live.get(request_id)
+            if request_id not in planned and progress is not None:
+                self._book_new(progress, new, over)
+
+    def _book_new(
+        self, progress: Progress, new: Sequence[int], over: dict[str, FinishReason]
+    ) -> None:
+        self._ledger.append(progress, list(new))
+        if progress.new_tokens >= progress.budget:
+            over.setdefault(progress.request_id, FinishReason.LENGTH)
+        # In a row it is still in the one that ran: none comes back with tokens under way.
+        if progress.row is not None:
+            progress.written = max(progress.written, len(progress.tokens) - 1)
 
     def _book_written(self, note: Note, over: Mapping[str, FinishReason]) -> None:
         for chunk in note.prefill:
@@ -167,6 +200,10 @@ class Scheduler:
         self._ledger.holdings.forget()
         for progress in self._ledger.running.in_order():
             progress.is_shareable = False
+
+    def is_living(self, request_id: str) -> bool:
+        """Return whether a request waits or runs."""
+        return request_id in self._ledger.live
 
     def row_of(self, request_id: str) -> int | None:
         """Return the row of a living request, the same as long as it runs; None while it waits."""

@@ -77,6 +77,11 @@ class Holdings:
             self._prefix.insert(keys[at], progress.pages[at])
         progress.indexed = full
 
+    def disown(self, progress: Progress) -> None:
+        """Let nobody find the pages of a request that ended in an error, whoever wrote them."""
+        if self._prefix is not None:
+            self._prefix.disown(progress.pages)
+
     def forget(self) -> None:
         """Forget all that is cached."""
         if self._prefix is not None:

@@ -6,11 +6,10 @@ Each method is one entry that leaves the books whole. What should happen is deci
 
 from __future__ import annotations
 
-from ostinato.errors import UsageError
 from ostinato.llm.kv.pages import PagePool
 from ostinato.llm.kv.prefix import Found, PageKeys, PrefixIndex
 from ostinato.llm.limits import Limits
-from ostinato.llm.refusals import prompt_too_long
+from ostinato.llm.refusals import prompt_too_long, taken_name
 from ostinato.llm.request import Request
 from ostinato.llm.scheduler.holdings import Holdings
 from ostinato.llm.scheduler.progress import Progress
@@ -33,16 +32,9 @@ class Ledger:
         self.prompt_tokens = 0
         self.cached_tokens = 0
 
-    def enter(self, request: Request) -> Progress:
+    def enter(self, request: Request, room_for: int = 1) -> Progress:
         """Let a request in to wait, or refuse it; see `Scheduler.submit`."""
-        if request.request_id in self.live:
-            raise UsageError(
-                f"a request called {request.request_id!r} is still running",
-                code="OST5008",
-                remedy="give every request an id of its own, such as str(uuid.uuid4())",
-            )
-        room = self._room_for_answer(len(request.prompt_ids))
-        self.waiting.check_room(len(request.prompt_ids))
+        room = self.check_entry(request, room_for)
         progress = Progress(
             request=request,
             rank=(
@@ -53,10 +45,18 @@ class Ledger:
             keys=PageKeys(request.salt, self.limits.page_tokens),
             tokens=list(request.prompt_ids),
         )
+        self.waiting.add(progress)  # first: whatever it raises, nobody is entered
         self.submitted += 1
         self.live[request.request_id] = progress
-        self.waiting.add(progress)
         return progress
+
+    def check_entry(self, request: Request, room_for: int = 1) -> int:
+        """Refuse a request that cannot come in; return how many tokens its answer may have."""
+        if request.request_id in self.live:
+            raise taken_name(request.request_id)
+        room = self._room_for_answer(len(request.prompt_ids))
+        self.waiting.check_room(len(request.prompt_ids), room_for)
+        return room
 
     def _room_for_answer(self, prompt_tokens: int) -> int:
         paged = self.holdings.capacity * self.limits.page_tokens

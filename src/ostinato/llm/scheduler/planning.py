@@ -103,7 +103,8 @@ class Planning:
         """Return how many steps to launch, having granted the pages for them.
 
         A prompt that is half prefilled would wait for the whole launch, so there is one step only
-        while one is. Fewer steps cost less than a preemption, so those bring the pages.
+        while one is, and few while somebody awaits the first token. Fewer steps cost less than a
+        preemption, so those bring the pages.
         """
         if not rows:
             return 0
@@ -112,6 +113,8 @@ class Planning:
             return 1
         longest = max(1 if p.is_single else p.remaining for p in rows)
         steps = min(self._limits.steps_per_launch, longest)
+        if any(p.to_prefill == 0 and not p.new_tokens for p in self._arriving):
+            steps = min(steps, self._limits.steps_with_newcomer(len(rows)))
         while steps > 1 and self._pages_short(rows, steps) > self._ledger.holdings.available:
             steps //= 2
         for progress in rows:

@@ -60,8 +60,8 @@ class Waiting(Ranked):
         """How many known tokens wait to be prefilled."""
         return self._tokens
 
-    def check_room(self, prompt_tokens: int) -> None:
-        """Refuse a newcomer whom the bounds leave no room.
+    def check_room(self, prompt_tokens: int, newcomers: int = 1) -> None:
+        """Refuse newcomers of one and the same prompt whom the bounds leave no room.
 
         A preempted request comes back without asking: it was let in before.
 
@@ -69,8 +69,10 @@ class Waiting(Ranked):
             QueueFull: OST5101, too many requests or too many tokens wait.
         """
         most, most_tokens = self._limits.max_waiting, self._limits.max_waiting_tokens
-        too_long = len(self) > 0 and self._tokens + prompt_tokens > most_tokens
-        if len(self) >= most or too_long:
+        if newcomers < 1:
+            return
+        tokens = self._tokens + newcomers * prompt_tokens
+        if len(self) + newcomers > most or (len(self) > 0 and tokens > most_tokens):
             raise queue_full(len(self), self._tokens, most, most_tokens, prompt_tokens)
 
     def add(self, progress: Progress) -> None:

@@ -1,0 +1,143 @@
+"""Our engine, as a program uses it: requests go in, answers are awaited."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from ostinato.bench.attempt import error_text
+from ostinato.bench.decode.rows import OURS, DecodeRow
+from ostinato.llm import Engine, EngineConfig, SamplingParams
+from ostinato.llm.models import DecoderConfig
+from ostinato.measure import Spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What every batch is made to do.
+
+    Attributes:
+        prompt, new: Tokens.
+        firsts, wholes: How often the first tokens and the whole answers are timed.
+    """
+
+    prompt: int = 128
+    new: int = 128
+    firsts: int = 5
+    wholes: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    seconds: float
+    span_s: float
+    steps: int
+
+
+def measure_ours(
+    name: str,
+    config: Mapping[str, Any],
+    batches: Sequence[int],
+    work: Work,
+    *,
+    options: Mapping[str, Any],
+    read_tb_s: float,
+    note: Callable[[Mapping[str, Any]], None],
+) -> Iterator[DecodeRow]:
+    """Yield a row for each batch of one model.
+
+    Args:
+        options: Of the engine.
+        note: Is told facts about the model.
+    """
+    began = perf_counter()
+    try:
+        engine = Engine(
+            EngineConfig.read(
+                {
+                    "model": DecoderConfig.from_dict(config),
+                    "load": "dummy",
+                    "max_batch": max(batches),
+                    "max_model_len": work.prompt + work.new + 32,
+                    "prefix_cache": False,
+                    **options,
+                }
+            )
+        )
+    except Exception as error:  # noqa: BLE001 - it becomes the rows of the result, in full view
+        for batch in batches:
+            yield DecodeRow(OURS, name, batch, error=error_text(error))
+        return
+    with engine:
+        ready_s = perf_counter() - began
+        chance = random.Random(0)
+        _run(engine, 1, 1, work, chance)
+        first_s = perf_counter() - began
+        engine.wait_warm()
+        warm_s = perf_counter() - began
+        floor_ms = engine.read_bytes / read_tb_s / 1e9 if read_tb_s else None
+        for batch in batches:
+            yield _row(engine, name, batch, work, chance, floor_ms)
+        note(
+            {
+                "read_bytes": engine.read_bytes,
+                "ready_s": round(ready_s, 2),
+                "first_token_s": round(first_s, 2),
+                "warm_s": round(warm_s, 2),
+                "attention": engine.attention_choice.name,
+                "recordings_bytes": sum(graph.bytes for graph in engine.report().graphs),
+                "recordings": len(engine.report().graphs),
+            }
+        )
+
+
+def _row(
+    engine: Engine, name: str, batch: int, work: Work, chance: random.Random, floor_ms: float | None
+) -> DecodeRow:
+    try:
+        for _ in range(2):  # the first time, shapes are recorded
+            _run(engine, batch, work.new, work, chance)
+        firsts = [_run(engine, batch, 1, work, chance).seconds for _ in range(work.firsts)]
+        wholes = [_run(engine, batch, work.new + 1, work, chance) for _ in range(work.wholes)]
+    except Exception as error:  # noqa: BLE001 - it becomes a row of the result, in full view
+        return DecodeRow(OURS, name, batch, error=error_text(error))
+    first_s = median(firsts)
+    spread = Spread.of([(whole.seconds - first_s) / work.new * 1e6 for whole in wholes])
+    spans = [whole.span_s / whole.steps * 1e3 for whole in wholes if whole.steps and whole.span_s]
+    return DecodeRow(
+        OURS,
+        name,
+        batch,
+        tpot_ms=spread.median_us / 1e3,
+        ttft_ms=first_s * 1e3,
+        tpot_iqr_ms=spread.iqr_us / 1e3,
+        tok_s=batch / spread.median_us * 1e6,
+        span_ms=median(spans) if spans else None,
+        floor_ms=floor_ms,
+        setting=f"{work.prompt} in, {work.new} out, greedy, K {engine.limits.steps_per_launch}",
+    )
+
+
+def _run(engine: Engine, batch: int, new: int, work: Work, chance: random.Random) -> _Timed:
+    """Submit a batch and wait for all of it; prompts are random, so that none is like another."""
+    top = engine.vocabulary - 1
+    prompts = [[chance.randint(3, top) for _ in range(work.prompt)] for _ in range(batch)]
+    params = SamplingParams(max_tokens=new, temperature=0, ignore_eos=True)
+    before = engine.counts()
+    began = perf_counter()
+    streams = [engine.ask(prompt, params) for prompt in prompts]
+    outputs = [stream.result() for stream in streams]
+    seconds = perf_counter() - began
+    for output in outputs:
+        if output.error is not None:
+            raise output.error
+        assert len(output.token_ids) == new, f"{len(output.token_ids)} tokens of {new}"
+    after = engine.counts()
+    return _Timed(seconds, after.device_s - before.device_s, after.steps - before.steps)

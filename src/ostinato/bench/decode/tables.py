@@ -1,0 +1,46 @@
+"""The result for people: a table for each model, then the claims."""
+
+from __future__ import annotations
+
+from ostinato.bench.decode.judging import claims_of
+from ostinato.bench.decode.rows import DecodeResult, DecodeRow
+from ostinato.bench.tables import aligned, claim_lines
+from ostinato.units import format_bytes
+
+_HEAD = ("", "batch", "ms/token", "tokens/s", "first, ms", "device, ms", "host", "of floor", "")
+
+
+def as_text(result: DecodeResult) -> str:
+    """Return the whole result as lines of text."""
+    head = result.head
+    when = f"{head.get('date')} {head.get('time_utc')} UTC on {head.get('device')}"
+    parts = [f"{when}; reads at {result.read_tb_s:.2f} TB/s"]
+    for model in dict.fromkeys(row.model for row in result.rows):
+        rows = [row for row in result.rows if row.model == model]
+        facts = dict(result.models.get(model, {}))
+        weights = format_bytes(int(facts.pop("read_bytes", 0)))
+        said = ", ".join(f"{key} {value}" for key, value in facts.items())
+        title = f"{model}: {weights} read per step; {said}"
+        parts.append(title + "\n" + aligned(_HEAD, [_cells(row) for row in rows]))
+    claims = claims_of(result)
+    if claims:
+        parts.append("\n".join(claim_lines(claims)))
+    return "\n\n".join(parts)
+
+
+def _cells(row: DecodeRow) -> tuple[str, ...]:
+    return (
+        row.engine,
+        str(row.batch),
+        _number(row.tpot_ms, ".3f"),
+        _number(row.tok_s, ",.0f"),
+        _number(row.ttft_ms, ".2f"),
+        _number(row.span_ms, ".3f"),
+        _number(row.host_ratio, ".3f"),
+        _number(row.floor_share, ".1%"),
+        row.error or row.setting,
+    )
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)

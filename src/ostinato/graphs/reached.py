@@ -1,0 +1,63 @@
+"""What a walk from a callable found; see `reach.py`, which walks."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ostinato.graphs.contents import Contents
+from ostinato.graphs.places import Place, Size
+
+CALLED_BY_PYTHON = ("forward", "__call__", "__iter__", "__next__")
+
+
+@dataclass(slots=True)
+class Reach:
+    """Everything found.
+
+    Attributes:
+        modules: Every `nn.Module`, with its path, by id.
+        places: What to compare before a replay.
+        sizes: What to measure before a replay.
+        holders: Dicts of attributes, of modules, objects and functions, with their path.
+        containers: Lists, dicts, sets and deques, with their path.
+        classes: The user's classes whose methods run.
+        stored: Globals that the code assigns, whether or not it reads them.
+        functions: The user's functions that may run.
+        randoms: Python's and numpy's random generators.
+        generators: torch's random generators.
+        iterators: Iterators that the code may advance, with their path: they cannot be put back.
+        outlets: Queues, files and the like that the code may use, with their path: nor can they.
+        unwatched: Arrays that the code may read, with their path, and why they cannot be compared.
+        contents: Arrays, sets and deques whose contents are compared, with their path.
+        names: Every attribute name that may be read.
+        stores: Every name that may be assigned; see `names_stored`.
+    """
+
+    modules: dict[int, tuple[str, nn.Module]] = field(default_factory=dict)
+    places: list[Place] = field(default_factory=list)
+    sizes: list[Size] = field(default_factory=list)
+    holders: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    containers: list[tuple[str, Any]] = field(default_factory=list)
+    classes: list[type] = field(default_factory=list)
+    stored: list[Place] = field(default_factory=list)
+    functions: list[types.FunctionType] = field(default_factory=list)
+    randoms: list[Any] = field(default_factory=list)
+    generators: list[torch.Generator] = field(default_factory=list)
+    iterators: list[tuple[str, object]] = field(default_factory=list)
+    outlets: list[tuple[str, object]] = field(default_factory=list)
+    unwatched: list[tuple[str, str]] = field(default_factory=list)
+    contents: list[tuple[str, Contents]] = field(default_factory=list)
+    names: set[str] = field(default_factory=lambda: set(CALLED_BY_PYTHON))
+    stores: set[str] = field(default_factory=set)
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Yield each tensor held in a place."""
+        for place in self.places:
+            if isinstance(place.value, Tensor):
+                yield place.value

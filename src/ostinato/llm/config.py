@@ -1,0 +1,158 @@
+"""How one engine is set up: every option, checked when it is given and never changed afterwards.
+
+Names are vLLM's where they mean the same. `LLM` and the command line pass options by name and come
+in through `EngineConfig.read`, which tells a misspelt one. What "auto" means is decided where it is
+known: `loading` (device, number type, memory), `core` (steps of a launch).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ostinato.errors import UsageError, WrongTypeError
+from ostinato.llm.refusals import shown
+from ostinato.units import parse_bytes
+
+if TYPE_CHECKING:
+    from ostinato.llm.models.config import DecoderConfig
+
+_LOADS = ("auto", "dummy")
+_BACKENDS = ("auto", "cuda", "tape", "eager")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """The options of one engine.
+
+    Attributes:
+        model: "smollm2", a transformers folder, or, for dummy weights, a `DecoderConfig`.
+        device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
+        dtype: "auto" (float32 on a CPU, as stored on a GPU), "float32", "bfloat16", "float16".
+        max_batch: Requests that run at the same time.
+        max_model_len: Tokens, prompt and answer together; None: as many as the model takes.
+        kv_memory: Memory for keys and values, such as "4GiB"; "auto": most of what a GPU has left
+            behind the weights, a modest share on a CPU, and never more than could be used.
+        steps_per_launch: Decode steps per launch; "auto": 8 on a GPU, and 1 on a CPU, where a
+            launch of one step costs nothing more and gives every token at once.
+        deterministic: Whether a request's tokens must not depend, to the bit, on those that run
+            beside it. On a CPU in float32 they never do.
+        load: "auto" reads the weights; "dummy" makes small random ones, for benchmarks.
+        attention: An attention backend by name, or "auto".
+        page_tokens: Tokens in a page of keys and values.
+        prefill_tokens: The most prompt tokens in one step.
+        prefix_cache: Whether prompts that begin alike share what was computed.
+        max_waiting: The most requests that wait; one more is refused.
+        max_waiting_tokens: The most prompt tokens that wait.
+        seed: Requests without a seed of their own get one derived from it.
+        backend: How steps are recorded: "cuda", "tape", or "eager" for not at all. "auto" records
+            on a GPU, and not on a CPU, where it would take longer than it saves.
+        most_logprobs: The most likeliest tokens a request may have reported beside each token.
+        shape_profile: A file that keeps which shapes were in use, so that the next start records
+            those first; None: no file.
+
+    Raises:
+        UsageError: OST5031, a value is out of its range.
+        WrongTypeError: OST5031, a value has the wrong type.
+    """
+
+    model: str | Path | DecoderConfig
+    device: str = "auto"
+    dtype: str = "auto"
+    max_batch: int = 256
+    max_model_len: int | None = None
+    kv_memory: int | str = "auto"
+    steps_per_launch: int | Literal["auto"] = "auto"
+    deterministic: bool = False
+    load: Literal["auto", "dummy"] = "auto"
+    attention: str = "auto"
+    page_tokens: int = 16
+    prefill_tokens: int = 2048
+    prefix_cache: bool = True
+    max_waiting: int = 1024
+    max_waiting_tokens: int = 4 * 1024 * 1024
+    seed: int = 0
+    backend: Literal["auto", "cuda", "tape", "eager"] = "auto"
+    most_logprobs: int = 20
+    shape_profile: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("max_batch", "page_tokens", "prefill_tokens", "max_waiting"):
+            _check_count(name, getattr(self, name), 1)
+        _check_count("max_waiting_tokens", self.max_waiting_tokens, 1)
+        _check_count("most_logprobs", self.most_logprobs, 0)
+        _check_count("seed", self.seed, None)
+        if self.max_model_len is not None:
+            _check_count("max_model_len", self.max_model_len, 2)
+        if self.steps_per_launch != "auto":
+            _check_count("steps_per_launch", self.steps_per_launch, 1)
+        _check_choice("load", self.load, _LOADS)
+        _check_choice("backend", self.backend, _BACKENDS)
+        for name in ("deterministic", "prefix_cache"):
+            if not isinstance(getattr(self, name), bool):
+                raise _wrong(name, "True or False", getattr(self, name), WrongTypeError)
+        if self.kv_memory != "auto":
+            _check_bytes("kv_memory", self.kv_memory)
+        if isinstance(self.model, str) and not self.model.strip():
+            raise _wrong("model", "a name or a folder", self.model)
+        if self.load == "auto" and not isinstance(self.model, str | Path):
+            raise _wrong("model", "a name or a folder, for load='auto'", self.model)
+
+    @property
+    def kv_bytes(self) -> int | None:
+        """Memory for keys and values as a number; None if the engine is to choose."""
+        return None if self.kv_memory == "auto" else parse_bytes(self.kv_memory)
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> EngineConfig:
+        """Build from option names and values.
+
+        Raises:
+            UsageError: OST5030, an option that does not exist; OST5031 as the class itself.
+        """
+        known = [option.name for option in fields(cls)]
+        for name in options:
+            if name not in known:
+                near = get_close_matches(str(name), known, n=1)
+                raise UsageError(
+                    f"no option of the engine is called {name!r}",
+                    code="OST5030",
+                    remedy=f"did you mean {near[0]}?"
+                    if near
+                    else f"take it out; the options are {', '.join(known)}",
+                )
+        return cls(**options)
+
+
+def _check_count(name: str, value: object, least: int | None) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _wrong(name, "a whole number", value, WrongTypeError)
+    if least is not None and value < least:
+        raise _wrong(name, f"at least {least}", value)
+
+
+def _check_bytes(name: str, value: Any) -> None:
+    try:
+        parse_bytes(value)
+    except (UsageError, OverflowError) as error:  # the latter: digits beyond any float
+        wanted = 'an amount of bytes, such as "4GiB" or 4096'
+        kind = WrongTypeError if not isinstance(value, int | str) else UsageError
+        raise _wrong(name, wanted, value, kind) from error
+
+
+def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise _wrong(name, f"one of {', '.join(choices)}", value)
+
+
+def _wrong(
+    name: str, wanted: str, value: object, kind: type[UsageError] = UsageError
+) -> UsageError:
+    return kind(
+        f"{name} must be {wanted}, got {shown(value)}",
+        code="OST5031",
+        remedy=f"pass a {name} that is {wanted}, or leave it out",
+    )

@@ -1,0 +1,375 @@
+"""One step of the engine: plan, prefill, seat, launch, and read the launch before.
+
+This is the road of a request, told once. The scheduler decides who runs; a prompt is prefilled in
+chunks, its request sits down in a row of the resident state, and a launch takes all rows some
+tokens further. A launch is read when the next one has been queued, so the device never waits.
+
+`submit` and `counts` may be called from any thread. Everything else belongs to one thread, and on a
+GPU to one stream: rows and pages go to the next request as soon as the books know them free, which
+is right because whatever is done to them is queued in the order of the plans.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from ostinato.llm.attention import PromptChunk
+from ostinato.llm.books import Books
+from ostinato.llm.faults import is_device_fault, no_progress, step_failed
+from ostinato.llm.models import load_weights
+from ostinato.llm.prefill import Prefiller
+from ostinato.llm.reading import Gave, read_row
+from ostinato.llm.reply import Event, Reply
+from ostinato.llm.request import FinishReason
+from ostinato.llm.resident import Launch, Resident
+from ostinato.llm.scheduler import Chunk, Plan
+from ostinato.llm.warming import Warming
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from ostinato.errors import OstinatoError
+    from ostinato.llm.config import EngineConfig
+    from ostinato.llm.loading import Loaded
+    from ostinato.llm.resident_launch import Produced
+    from ostinato.llm.shapes import ShapeProfile
+
+InFlight = Literal["finish", "restart"]
+_log = logging.getLogger(__name__)
+_MOST_FAILURES = 8
+"""Steps that fail in a row and end nobody, before the engine has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    """A plan that was launched and has not been read.
+
+    Attributes:
+        launch: None if only prompts were prefilled.
+        riders: Who sat in which row: rows may have changed hands when the launch is read.
+        prefilled: Marks the end of a prefill on a GPU, lest the host run ahead of it.
+    """
+
+    launch: Launch | None
+    riders: Mapping[int, Reply]
+    prefilled: torch.cuda.Event | None = None
+
+    def wait(self) -> dict[int, Produced]:
+        """Wait for the launch, and return what each row gave."""
+        if self.prefilled is not None:
+            self.prefilled.synchronize()
+        return {} if self.launch is None else self.launch.wait()
+
+
+class Core:
+    """The step, and the state it works on.
+
+    Args:
+        loaded: The model and its memory.
+        config: The engine's options.
+        profile: Shapes that were in use before.
+        depth: Launches under way at once; None: 2 on a GPU, and 1 on a CPU, where a launch is over
+            when its call returns.
+    """
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        config: EngineConfig,
+        *,
+        profile: ShapeProfile | None = None,
+        depth: int | None = None,
+    ) -> None:
+        limits = loaded.limits
+        self._decoder = loaded.decoder
+        self._is_gpu = loaded.device.type == "cuda"
+        self._depth = depth or (2 if self._is_gpu else 1)
+        self._books = Books(limits, loaded.store.pages, prefix_cache=config.prefix_cache)
+        # On a CPU a recording costs as much as fifty steps (SmolLM2, one core), and a replay takes
+        # as long as an eager step: the arithmetic outweighs everything else.
+        backend = "eager" if config.backend == "auto" and not self._is_gpu else config.backend
+        max_pages = min(limits.pages_for(limits.max_model_len), self._books.capacity)
+        self._prefiller = Prefiller(
+            loaded.decoder,
+            loaded.attention,
+            loaded.store,
+            max_pages=max_pages,
+            backend=backend,
+        )
+        self.resident = Resident(
+            loaded.decoder,
+            loaded.attention,
+            loaded.store,
+            vocabulary=loaded.decoder_config.vocabulary,
+            max_batch=limits.max_batch,
+            max_pages=max_pages,
+            ring=limits.steps_per_launch,
+            most_logprobs=config.most_logprobs,
+            backend=backend,
+        )
+        self.warming = Warming(self.resident, self._prefiller, limits, profile, is_gpu=self._is_gpu)
+        self._seated: dict[int, Reply] = {}
+        self._flights: deque[_Flight] = deque()
+        self._news: list[Event] = []
+        self._vain_failures = 0
+        self.ends: Counter[FinishReason] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.new_tokens = 0
+        self.steps = 0
+        self.device_s = 0.0
+
+    def submit(self, replies: Sequence[Reply]) -> None:
+        """Let a request wait for its turn; see `Books.submit`. From any thread."""
+        self._books.submit(replies)
+        if self._books.has_room:
+            self.resident.hurry()  # so that it does not wait for a whole launch
+
+    def admit(self, replies: Sequence[Reply], error: OstinatoError | None = None) -> None:
+        """Let those wait for their turn who were expected, or end them in an error."""
+        if error is None:
+            self._books.admit(replies)
+            return
+        for reply in replies:
+            # One that is over may have left its name to another.
+            if not reply.is_over and self._books.remove(reply.request_id) is not None:
+                self._end(reply, FinishReason.ERROR, Gave(error=error))
+
+    def step(self) -> list[Event]:
+        """Take every request one launch further, and return what the launch before brought.
+
+        A step that fails ends the requests of its batch in an error; those that wait go on. If
+        there is no batch, it ends the one that was next: it would fail for ever.
+
+        Raises:
+            RuntimeError: The device has failed; nothing works any more.
+            Exception: Step after step fails, and there is nobody left to end.
+        """
+        try:
+            self._step()
+            self._vain_failures = 0
+        except Exception as error:  # whatever it is, those who wait must not wait for ever
+            if is_device_fault(error):
+                raise
+            self._recover(error)
+        return self.take_news()
+
+    def _step(self) -> None:
+        self.resident.heed()
+        plan = self._books.plan()
+        self._unseat(plan.preempted)
+        self._prefill(plan.prefill)
+        self._seat(plan.joining)
+        self._lengthen(plan.grown)
+        if not plan.is_empty:
+            self._flights.append(self._launch(plan))
+        if len(self._flights) >= (1 if plan.is_empty else self._depth):
+            self._read_oldest()
+        elif plan.is_empty and self.has_work:
+            raise no_progress()
+
+    def _unseat(self, preempted: Sequence[str]) -> None:
+        for request_id in preempted:
+            self._leave(self._books.reply(request_id))
+
+    def _prefill(self, chunks: Sequence[Chunk]) -> None:
+        if chunks:
+            stretches = [self._books.stretch(chunk) for chunk in chunks]
+            self._prefiller.run([PromptChunk(s.token_ids, s.start, s.pages) for s in stretches])
+
+    def _seat(self, joining: Sequence[str]) -> None:
+        for request_id in joining:
+            reply, seat = self._books.reply(request_id), self._books.seat(request_id)
+            self.resident.join(
+                seat.row,
+                seat.ids,
+                reply.request.params,
+                prompt_tokens=len(reply.request.prompt_ids),
+                stop_ids=reply.stop_ids,
+                seed=reply.seed,
+                left=seat.left,
+            )
+            reply.row = seat.row
+            self._seated[seat.row] = reply
+            self.resident.set_pages(seat.row, seat.pages)
+
+    def _lengthen(self, grown: Sequence[str]) -> None:
+        for request_id in grown:
+            row = self._books.reply(request_id).row
+            assert row is not None
+            self.resident.set_pages(row, self._books.pages_of(request_id))
+
+    def _launch(self, plan: Plan) -> _Flight:
+        if plan.decode:
+            self.warming.note(self._seated.values(), plan.steps)
+            launch = self._queue(plan)
+            return _Flight(launch, dict(self._seated))
+        prefilled = torch.cuda.Event() if self._is_gpu else None
+        if prefilled is not None:
+            prefilled.record()
+        return _Flight(None, {}, prefilled)
+
+    def _queue(self, plan: Plan) -> Launch:
+        for request_id in plan.single:
+            reply = self._books.reply(request_id)
+            assert reply.row is not None
+            assert reply.allowed is not None
+            self.resident.set_allowed(reply.row, reply.allowed)
+        return self.resident.launch(plan.steps)
+
+    def _read_oldest(self) -> None:
+        """Read the oldest launch, and end what ended in it."""
+        flight = self._flights.popleft()
+        try:
+            produced = flight.wait()
+            self._count(flight.launch, produced)
+            riders = {row: reply for row, reply in flight.riders.items() if not reply.is_over}
+            gave = {reply: read_row(reply, produced[row]) for row, reply in riders.items()}
+            over = self._books.advance(
+                {reply.request_id: gave[reply].token_ids for reply in gave},
+                {reply.request_id: new.finish for reply, new in gave.items() if new.finish},
+            )
+        except Exception:
+            # The books and the launches behind it are out of step: none of them can be read.
+            self._flights.clear()
+            raise
+        now_s = monotonic()
+        for reply, new in gave.items():
+            finish = over.get(reply.request_id)
+            if new.token_ids:
+                reply.note_tokens(len(new.token_ids), now_s)
+                self._books.let_followers_in(reply.request_id)
+            if finish is not None:
+                self._end(reply, finish, new)
+            elif new.token_ids:
+                self._news.append(Event(reply, new.token_ids, new.logprobs))
+
+    def _count(self, launch: Launch | None, produced: Mapping[int, Produced]) -> None:
+        if launch is not None:
+            self.steps += max((len(gave.tokens) for gave in produced.values()), default=0)
+            self.device_s += launch.device_s
+
+    def _end(self, reply: Reply, finish: FinishReason, last: Gave) -> None:
+        """Let a request that the books know no more get up from its row, and tell its end."""
+        self._leave(reply)
+        reply.is_over = True
+        self._books.let_followers_in(reply.request_id)
+        self.ends[finish] += 1
+        self.new_tokens += reply.produced
+        if finish is FinishReason.ERROR and last.error is not None:
+            self.failures[last.error.code] += 1
+        self._news.append(
+            Event(reply, last.token_ids, last.logprobs, finish, last.error, reply.metrics())
+        )
+
+    def _leave(self, reply: Reply) -> None:
+        if reply.row is not None:
+            self.resident.leave(reply.row)
+            del self._seated[reply.row]
+            reply.row = None
+
+    def take_news(self) -> list[Event]:
+        """Return what happened since the last call."""
+        news, self._news = self._news, []
+        return news
+
+    def cancel(self, request_id: str) -> bool:
+        """End a request, wherever it is; False if it does not live any more."""
+        reply = self._books.remove(request_id)
+        if reply is None:
+            return False
+        self._end(reply, FinishReason.ABORT, Gave())
+        return True
+
+    def _recover(self, error: Exception) -> None:
+        """End the requests in rows in an error, and leave everything else as if they never were."""
+        _log.error("a step failed, and the requests of its batch with it", exc_info=error)
+        self.failures["step"] += 1
+        ended_before = self.ends.total()
+        try:
+            while self._flights:  # launched before this step: nothing is wrong with those
+                self._read_oldest()
+        except Exception as another:
+            if is_device_fault(another):
+                raise
+            _log.exception("the launch before it cannot be read either")
+        failed = self._books.remove_running()
+        for reply in failed:
+            self._end(reply, FinishReason.ERROR, Gave(error=step_failed(error)))
+        for reply in list(self._seated.values()):  # sent back to wait by the plan that failed
+            self._leave(reply)
+        if self.ends.total() == ended_before:
+            self._end_next(error)
+
+    def _end_next(self, error: Exception) -> None:
+        """End the request that was next to begin, when a step failed that had nobody to end."""
+        waiting = [
+            reply
+            for reply in self._books.living()
+            if reply.grammar is not None or reply.request.params.schema is None
+        ]
+        if waiting:
+            reply = min(waiting, key=lambda reply: reply.request.priority)
+            self._books.remove(reply.request_id)
+            self._end(reply, FinishReason.ERROR, Gave(error=step_failed(error)))
+            return
+        self._vain_failures += 1
+        if self._vain_failures >= _MOST_FAILURES:
+            raise error
+
+    def update_weights(
+        self, given: Mapping[str, Tensor] | Path | str, in_flight: InFlight = "finish"
+    ) -> None:
+        """Replace the weights in place, between two launches; all of them or none.
+
+        Args:
+            given: A state dict with transformers' names, or a folder of safetensors files.
+            in_flight: "finish": running requests go on with the keys and values they have;
+                "restart": theirs are computed anew, prompt and answer so far.
+
+        Raises:
+            UsageError: As `load_weights`; nothing has changed.
+        """
+        load_weights(self._decoder, given)
+        if in_flight == "finish":
+            self._books.forget_prefixes()
+            return
+        for reply in self._books.restart():
+            self._leave(reply)
+
+    def settle(self) -> None:
+        """Wait for what is under way, once every request has been cancelled."""
+        while self._flights:
+            self._read_oldest()
+
+    def idle(self) -> bool:
+        """Record one shape ahead of its use; False if there is none left to record."""
+        return self.warming.warm_one()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step has something to do."""
+        return self._books.has_work
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request lives and nothing is under way."""
+        return self._books.is_idle
+
+    @property
+    def books(self) -> Books:
+        """Who lives, and how the scheduler stands."""
+        return self._books
+
+    def close(self) -> None:
+        """Give the recordings back."""
+        self.resident.close()
+        self._prefiller.close()

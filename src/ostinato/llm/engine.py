@@ -1,0 +1,366 @@
+"""The engine as its callers see it: submit from any thread or event loop, read streams, drain.
+
+    with Engine(EngineConfig(model="smollm2")) as engine:
+        stream = engine.ask("The capital of France is", SamplingParams(max_tokens=8))
+        async for delta in stream: ...
+
+The work is done by `core` in the thread of `loop`; nothing here waits for a step but what says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Self
+
+from ostinato.errors import UsageError, WrongTypeError
+from ostinato.llm.config import EngineConfig
+from ostinato.llm.core import Core, InFlight
+from ostinato.llm.door import Door, Prompt
+from ostinato.llm.faults import EngineDown, in_another_process
+from ostinato.llm.grammars import Grammars
+from ostinato.llm.loading import load
+from ostinato.llm.loop import Loop
+from ostinato.llm.models.weights import check, source_of
+from ostinato.llm.request import FinishReason, Request, SamplingParams
+from ostinato.llm.shapes import ShapeProfile, check_place
+from ostinato.llm.stream import Channel, Stream
+from ostinato.llm.structured import read_schema
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from ostinato.errors import OstinatoError
+    from ostinato.graphs import Report
+    from ostinato.llm.attention import Choice
+    from ostinato.llm.reply import Reply
+    from ostinato.llm.scheduler import Counts
+    from ostinato.llm.structured import Schema
+    from ostinato.llm.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether an engine can be relied on.
+
+    Attributes:
+        why: Why not, if it is not healthy.
+        is_taking: Whether it lets new requests in.
+        idle_s: Since it last finished a step, or found nothing to do: large while requests live
+            means that a step hangs.
+        living: Whether requests live.
+        is_warm: Whether all steps that are recorded ahead have been.
+    """
+
+    is_healthy: bool
+    why: str | None
+    is_taking: bool
+    idle_s: float
+    living: bool
+    is_warm: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCounts:
+    """How an engine stands.
+
+    Attributes:
+        scheduler: Who waits and runs, pages, preemptions, the prefix cache.
+        ends: Answers that ended, by reason.
+        failures: Those in an error by its code, and "step" for steps that failed.
+        new_tokens: Tokens of answers that ended.
+        steps: Decode steps that were read.
+        device_s: Seconds that their launches took on the device; 0 on a CPU.
+    """
+
+    scheduler: Counts
+    ends: Mapping[FinishReason, int]
+    failures: Mapping[str, int]
+    new_tokens: int
+    steps: int
+    device_s: float
+
+
+class Engine:
+    """One model, answering.
+
+    Raises:
+        UsageError, ResourceError: As `loading.load`.
+    """
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        if not isinstance(config, EngineConfig):
+            raise WrongTypeError(
+                f"an engine is made from an EngineConfig, got {config!r:.80}",
+                code="OST5031",
+                remedy="write Engine(EngineConfig(model=...)), or LLM(...) with the same options",
+            )
+        file = None if config.shape_profile is None else check_place(config.shape_profile)
+        loaded = load(config)
+        profile = None if file is None else ShapeProfile.load(file)
+        self.name = loaded.name
+        self.limits = loaded.limits
+        self.device = loaded.device
+        self.attention_choice: Choice = loaded.choice
+        self._decoder = loaded.decoder
+        self._core = Core(loaded, config, profile=profile)
+        self._door = Door(
+            loaded.tokenizer,
+            vocabulary=loaded.decoder_config.vocabulary,
+            stop_ids=loaded.stop_ids,
+            most_logprobs=config.most_logprobs,
+            seed=config.seed,
+            max_waiting=config.max_waiting,
+        )
+        self._count = itertools.count()
+        self._loop = Loop(self._core, loaded.device)
+        self._grammars = Grammars(
+            loaded.tokenizer,
+            vocabulary=loaded.decoder_config.vocabulary,
+            stop_ids=loaded.stop_ids,
+            equipped=partial(_admit, self._loop, self._core),
+        )
+        # An engine that nobody closed ends when it is collected, or when the interpreter exits.
+        self._shut = weakref.finalize(self, _shut, self._loop, self._core, self._grammars, file)
+        self._loop.start()
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model knows."""
+        return self._door.vocabulary
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the weights that a decode step reads: all but an embedding that is looked up."""
+        return self._decoder.read_bytes
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The model's tokenizer."""
+        return self._door.tokenizer
+
+    def ask(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        salt: str = "",
+        request_id: str | None = None,
+    ) -> Stream:
+        """Submit a prompt: a text, token ids, or a conversation.
+
+        Raises:
+            UsageError: OST5040 to OST5042, a prompt that cannot be read; and as `submit`.
+        """
+        self._loop.require_own_process()
+        request = Request(
+            request_id or f"request-{next(self._count)}",
+            self._door.read_prompt(prompt),
+            SamplingParams() if params is None else params,
+            priority=priority,
+            salt=salt,
+        )
+        return self.submit(request)
+
+    def submit(self, request: Request) -> Stream:
+        """Let a request in, and return what will come of it; never waits for a step.
+
+        Args:
+            request: An `arrival_s` of 0 means now, on `time.monotonic`.
+
+        Raises:
+            PromptTooLong: OST5002.
+            QueueFull: OST5101.
+            UsageError: OST5008, OST5020, OST5021, OST5040, OST5043, OST5044, OST5060: what cannot
+                be done.
+            WrongTypeError: OST5042, no `Request`.
+            EngineDown: OST5140, OST5141, the engine takes no requests; OST5145, it was made in
+                another process.
+        """
+        self._loop.require_own_process()
+        if not isinstance(request, Request):
+            raise WrongTypeError(
+                f"submit takes a Request, got {request!r:.80}",
+                code="OST5042",
+                remedy="call ask(prompt, params), which takes a text, token ids or messages",
+            )
+        if not request.arrival_s:
+            request = replace(request, arrival_s=monotonic())
+        schema = read_schema(request.params.schema)
+        replies = self._door.replies(request, next(self._count))
+        channels = [
+            Channel(index, self._door.text(request.params)) for index in range(len(replies))
+        ]
+        stream = Stream(
+            request.request_id, request.prompt_ids, channels, lambda: self._loop.cancel(replies)
+        )
+        for reply, channel in zip(replies, channels, strict=True):
+            reply.sink = channel.put
+        self._let_in(replies, schema)
+        return stream
+
+    def _let_in(self, replies: Sequence[Reply], schema: Schema | None) -> None:
+        if schema is None:
+            self._loop.submit(lambda: self._core.submit(replies))
+            return
+        self._loop.submit(lambda: self._core.books.expect(replies))
+        self._grammars.equip(replies, schema)
+
+    async def drain(self, timeout_s: float | None = None) -> bool:
+        """Refuse new requests and wait for those that live; see `wait_drained`."""
+        return await asyncio.to_thread(self.wait_drained, timeout_s)
+
+    def wait_drained(self, timeout_s: float | None = None) -> bool:
+        """Refuse new requests from now on, and wait until none lives.
+
+        Args:
+            timeout_s: Whoever has not finished by then is aborted; None waits for all.
+
+        Returns:
+            Whether all finished by themselves.
+        """
+        self._loop.refuse()
+        has_finished = self._loop.wait_idle(timeout_s)
+        if not has_finished:
+            self._loop.abort_all()
+            self._loop.wait_idle(None)
+        return has_finished
+
+    def wait_warm(self, timeout_s: float | None = None) -> bool:
+        """Wait until every step that is recorded ahead has been.
+
+        Requests are answered before that too; one that needs a step which is not recorded yet waits
+        for it, and one that comes while another is being recorded waits for that.
+
+        Returns:
+            Whether all are; False after `timeout_s`, or if the engine has ended.
+        """
+        return self._loop.wait_warm(timeout_s)
+
+    def update_weights(
+        self, given: Mapping[str, Tensor] | Path | str, in_flight: InFlight = "finish"
+    ) -> None:
+        """Replace the model's weights in place; waits until it is done, between two launches.
+
+        Nothing is recorded anew. All weights are replaced or, if one is refused, none.
+
+        Args:
+            given: A state dict with transformers' names, or a folder of safetensors files.
+            in_flight: "finish": running requests go on with the keys and values they have;
+                "restart": theirs are computed anew, for the prompt and the answer so far.
+
+        Raises:
+            UsageError: OST2021 to OST2023, OST5203 to OST5206, weights that do not fit; OST5031, an
+                `in_flight` that is neither.
+            WeightsLost: OST5212, copying failed half-way; the engine has failed with it.
+            EngineDown: OST5140, OST5141, the engine is closed or has failed.
+        """
+        self.start_update(given, in_flight).result()
+
+    def start_update(
+        self, given: Mapping[str, Tensor] | Path | str, in_flight: InFlight = "finish"
+    ) -> Future[None]:
+        """Do as `update_weights`, and return at once what will be done when they are replaced."""
+        self._loop.require_own_process()
+        if in_flight not in ("finish", "restart"):
+            raise UsageError(
+                f"in_flight must be 'finish' or 'restart', got {in_flight!r}",
+                code="OST5031",
+                remedy="pass in_flight='finish', or leave it out",
+            )
+        # Here, so that a folder with a hole is told before the loop stops for it.
+        check(self._decoder, self._decoder.translate(source_of(given)))
+        return self._loop.call(lambda: self._core.update_weights(given, in_flight))
+
+    @property
+    def fault(self) -> EngineDown | None:
+        """Why the engine has stopped by itself; None while it works or was closed."""
+        return self._loop.fault
+
+    def health(self) -> Health:
+        """Say whether the engine works; never waits for a step."""
+        if self._loop.is_foreign:  # its locks may be held by threads that are not here
+            elsewhere = str(in_another_process().args[0])
+            return Health(
+                False, elsewhere, is_taking=False, idle_s=0.0, living=False, is_warm=False
+            )
+        fault = self._loop.fault
+        is_dead = fault is None and not self._loop.is_running
+        why = str(fault.args[0]) if fault else "the engine is closed" if is_dead else None
+        return Health(
+            is_healthy=why is None,
+            why=why,
+            is_taking=not self._loop.is_refusing,
+            idle_s=monotonic() - self._loop.last_step_s,
+            living=not self._core.is_idle,
+            is_warm=self._core.warming.is_done,
+        )
+
+    def counts(self) -> EngineCounts:
+        """Return how things stand; never waits for a step."""
+        self._loop.require_own_process()
+        core = self._core
+        return EngineCounts(
+            scheduler=core.books.counts(),
+            ends=dict(core.ends),
+            failures=dict(core.failures),
+            new_tokens=core.new_tokens,
+            steps=core.steps,
+            device_s=core.device_s,
+        )
+
+    def report(self) -> Report:
+        """Return what happened to the recordings of the decode step."""
+        return self._core.resident.report()
+
+    def check_integrity(self) -> None:
+        """Check that every page is held by those who say so.
+
+        Raises:
+            InternalError: OST5190.
+        """
+        self._core.books.check_integrity()
+
+    def close(self) -> None:
+        """Abort what lives, end the thread, give the recordings back. Safe to call again."""
+        self._shut()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self.close)
+
+
+def _admit(loop: Loop, core: Core, replies: Sequence[Reply], error: OstinatoError | None) -> None:
+    with suppress(EngineDown):  # whoever waits has been told
+        loop.call(lambda: core.admit(replies, error))
+
+
+def _shut(loop: Loop, core: Core, grammars: Grammars, profile_file: Path | None) -> None:
+    if loop.is_foreign:
+        return
+    grammars.close()
+    loop.close()
+    if loop.fault is None:
+        core.close()
+    if profile_file is not None:
+        core.warming.profile.keep(profile_file)

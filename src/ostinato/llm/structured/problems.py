@@ -1,0 +1,61 @@
+"""What can be wrong with a grammar, in words."""
+
+from __future__ import annotations
+
+from ostinato.errors import ResourceError, UsageError
+
+_MOST_LETTERS = 400
+
+
+def not_compiled(problem: str) -> UsageError:
+    """Return the refusal of a schema, with the compiler's own words."""
+    if "NoExtension" in problem:  # such as a list that must hold itself
+        return nothing_allowed(0, "")
+    return UsageError(
+        f"no grammar can be made of the schema: {_short(problem)}",
+        code="OST5062",
+        remedy="correct the schema, or leave out what is not supported",
+    )
+
+
+def nothing_allowed(tokens: int, problem: str) -> UsageError:
+    """Return the end of an answer that no token may continue."""
+    return UsageError(
+        f"the grammar allows no token after {tokens} tokens"
+        + (f": {_short(problem)}" if problem else ""),
+        code="OST5064",
+        remedy="ask for something that can be finished, and that the model's tokens can spell",
+    )
+
+
+def tokenizer_unusable(problem: str) -> UsageError:
+    """Return the refusal of any schema, for want of a tokenizer."""
+    return UsageError(
+        f"the model's tokenizer cannot keep to a schema: {_short(problem)}",
+        code="OST5065",
+        remedy="leave schema out, or use a model whose folder has a tokenizer.json",
+    )
+
+
+def closed() -> ResourceError:
+    """Return the end of a schema that waited when the engine was closed."""
+    return ResourceError(
+        "the engine was closed before the schema was compiled",
+        code="OST5063",
+        remedy="send the request to an engine that runs",
+    )
+
+
+def not_installed(error: ImportError) -> UsageError:
+    """Return the refusal of any schema, for want of the package."""
+    return UsageError(
+        f"a schema needs the package llguidance, which cannot be imported: {error}",
+        code="OST5061",
+        remedy="pip install 'ostinato[structured]'",
+    )
+
+
+def _short(problem: str) -> str:
+    """In one line, and without the compiler's remark that it leaves details out."""
+    line = " ".join(problem.replace("<non-verbose/>", "").split())
+    return line if len(line) <= _MOST_LETTERS else line[:_MOST_LETTERS] + "…"

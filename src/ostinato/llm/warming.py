@@ -1,0 +1,113 @@
+"""Recordings made ahead of their use: serve first, record behind, the hottest shape first.
+
+A start does not wait for recordings: the first request makes the one it needs. When there is
+nothing to do, this makes the next one, from what an earlier run had in use or, on a GPU, from the
+rows that a growing batch comes by.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from ostinato.llm.prefill import TOKENS
+from ostinato.llm.sampling import Level, level_of
+from ostinato.llm.shapes import Shape, ShapeProfile
+
+if TYPE_CHECKING:
+    from ostinato.llm.limits import Limits
+    from ostinato.llm.prefill import Prefiller
+    from ostinato.llm.reply import Reply
+    from ostinato.llm.resident import Resident
+
+_log = logging.getLogger(__name__)
+_TOKENS_AHEAD = 1024  # of the rows that no profile tells of
+
+
+class Warming:
+    """What is in use, and what is still to be recorded.
+
+    Attributes:
+        is_done: Nothing is left to be recorded ahead.
+    """
+
+    def __init__(
+        self,
+        resident: Resident,
+        prefiller: Prefiller,
+        limits: Limits,
+        profile: ShapeProfile | None,
+        *,
+        is_gpu: bool,
+    ) -> None:
+        self._resident, self._limits = resident, limits
+        self._prefiller = prefiller
+        wanted = [shape for shape in profile.hottest() if self._fits(shape)] if profile else []
+        # On a CPU a recording takes as long as some steps do: none is made on a guess.
+        guessed: list[Shape | int] = [*self._prefills(), *self._growing()] if is_gpu else []
+        self._left: deque[Shape | int] = deque(dict.fromkeys([*wanted, *guessed]))
+        self._done: set[Shape | int] = set()
+        self.is_done = not self._left
+        self.profile = ShapeProfile()
+
+    def note(self, seated: Iterable[Reply], steps: int) -> None:
+        """Count the shape of a launch."""
+        replies = list(seated)
+        tokens = max(
+            min(len(r.request.prompt_ids) + r.produced + steps, self._limits.max_model_len)
+            for r in replies
+        )
+        shape = Shape(
+            rows=_power_of_two(1 + max(r.row for r in replies if r.row is not None)),
+            pages=_power_of_two(self._limits.pages_for(tokens)),
+            level=max(level_of(r.request.params) for r in replies),
+            with_logprobs=any(r.request.params.logprobs is not None for r in replies),
+        )
+        self._done.add(shape)
+        self.profile.note(shape)
+
+    def warm_one(self) -> bool:
+        """Record the next shape; False if none is left."""
+        while self._left:
+            shape = self._left.popleft()
+            if shape in self._done:
+                continue
+            self._done.add(shape)
+            if isinstance(shape, int):
+                self._prefiller.warm(shape)
+            else:
+                self._resident.warm(
+                    shape.rows, shape.pages, Level(shape.level), with_logprobs=shape.with_logprobs
+                )
+            return True
+        self.is_done = True
+        return False
+
+    def give_up(self) -> None:
+        """Record nothing more ahead."""
+        self._left.clear()
+        self.is_done = True
+
+    def _fits(self, shape: Shape) -> bool:
+        rows, pages = self._limits.max_batch, self._limits.pages_for(self._limits.max_model_len)
+        return (
+            1 <= shape.rows <= _power_of_two(rows)
+            and 1 <= shape.pages <= _power_of_two(pages)
+            and shape.level in tuple(Level)
+        )
+
+    def _prefills(self) -> Iterable[int]:
+        return (tokens for tokens in TOKENS if tokens <= self._limits.prefill_tokens)
+
+    def _growing(self) -> Iterable[Shape]:
+        tokens = min(_TOKENS_AHEAD, self._limits.max_model_len)
+        pages = _power_of_two(self._limits.pages_for(tokens))
+        rows = [1 << power for power in range(self._limits.max_batch.bit_length())]
+        for level in (Level.GREEDY, Level.DRAWN, Level.FULL):
+            yield from (Shape(each, pages, level) for each in rows)
+
+
+def _power_of_two(count: int) -> int:
+    return 1 << (count - 1).bit_length()

@@ -1,0 +1,98 @@
+"""Which targets a run meets, and what got slower."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ostinato.bench.claims import Verdict
+from ostinato.bench.decode import DecodeResult, DecodeRow, claims_of, read_result, regressions
+from ostinato.bench.decode.tables import as_text
+from ostinato.errors import UsageError
+
+ROW = DecodeRow(
+    "ostinato",
+    "llama3.2-1b",
+    1,
+    tpot_ms=1.6,
+    ttft_ms=3.0,
+    tpot_iqr_ms=0.01,
+    tok_s=625.0,
+    span_ms=1.58,
+    floor_ms=0.55,
+)
+
+
+def result(*rows: DecodeRow) -> DecodeResult:
+    return DecodeResult({"date": "2026-11-29"}, 4.2, {}, rows)
+
+
+def changed(**values: float) -> DecodeRow:
+    return DecodeRow(**{**{k: getattr(ROW, k) for k in ROW.__slots__}, **values})
+
+
+def test_what_follows_from_a_row_is_written_with_it() -> None:
+    values = ROW.to_dict()
+    assert values["floor_share"] == pytest.approx(0.55 / 1.6)
+    assert values["host_ratio"] == pytest.approx(1.6 / 1.58)
+    assert "error" not in values
+    assert DecodeRow("ostinato", "llama3-8b", 1, error="no memory").to_dict() == {
+        "engine": "ostinato",
+        "model": "llama3-8b",
+        "batch": 1,
+        "error": "no memory",
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "verdicts"),
+    [
+        ({}, ["met", "met", "met"]),
+        ({"span_ms": 1.5}, ["not met", "met", "met"]),
+        ({"tpot_ms": 2.2, "span_ms": 2.2}, ["met", "not met", "met"]),
+        ({"ttft_ms": 7.6}, ["met", "met", "not met"]),
+    ],
+)
+def test_each_claim_is_judged_by_its_own_number(
+    values: dict[str, float], verdicts: list[str]
+) -> None:
+    assert [claim.verdict for claim in claims_of(result(changed(**values)))] == verdicts
+
+
+def test_a_claim_without_a_number_says_why() -> None:
+    failed = DecodeRow("ostinato", "llama3-8b", 1, error="OutOfMemoryError")
+    for claim in claims_of(result(failed)):
+        assert claim.verdict is Verdict.NOT_MEASURED
+        assert claim.measured == "OutOfMemoryError"
+
+
+def test_other_engines_and_toys_are_not_judged() -> None:
+    other = DecodeRow("transformers", "llama3-8b", 1, tpot_ms=40.0)
+    assert claims_of(result(other)) == ()
+    toy = DecodeResult({"options": {"is_tiny": True}}, 0.0, {}, (ROW,))
+    assert claims_of(toy) == ()
+    assert "claims" not in as_text(toy)
+
+
+def test_what_is_slower_beyond_noise_is_named() -> None:
+    before = result(ROW)
+    assert regressions(result(changed(tpot_ms=1.66)), before) == []
+    assert regressions(result(changed(tpot_ms=1.7, ttft_ms=2.0)), before) == [
+        "llama3.2-1b, batch 1: tpot_ms 1.7, was 1.6"
+    ]
+    assert regressions(result(changed(tpot_ms=1.7, tpot_iqr_ms=0.1)), before) == []
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "decode.json"
+    file.write_text(json.dumps(result(ROW).to_dict()))
+    assert read_result(file).rows == (ROW,)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"rows": 3}', '{"rows": [{}], "models": {}}'])
+def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "decode.json"
+    file.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_result(file)
+    assert caught.value.code == "OST4024"
