@@ -9,24 +9,30 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ostinato.cli.run import DeviceName
 from ostinato.cli.streaming import prepare_stdout, write_now
 from ostinato.errors import ResourceError, UsageError
 
 app = typer.Typer(no_args_is_help=True)
 
 
-class DeviceName(StrEnum):
-    """Where to run."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
+Device = Annotated[DeviceName, typer.Option(help="auto: a GPU if there is one.")]
+Out = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write the result here, after every part.")
+]
+BudgetS = Annotated[
+    float | None,
+    typer.Option(min=0, help="After so many seconds, what remains is reported as not run."),
+]
+Tiny = Annotated[bool, typer.Option("--tiny", help="Toy sizes: to see that everything runs.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the line of JSON and nothing else on stdout.")
+]
 
 
 @app.callback()
@@ -50,12 +56,8 @@ def graphs(
             "inside. Default: all."
         ),
     ] = "",
-    device: Annotated[DeviceName, typer.Option(help="auto: a GPU if there is one.")] = (
-        DeviceName.AUTO
-    ),
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the result here, after every part.")
-    ] = None,
+    device: Device = DeviceName.AUTO,
+    out: Out = None,
     minilm: Annotated[
         Path | None, typer.Option(metavar="DIR", help="A folder with MiniLM's real weights.")
     ] = None,
@@ -70,17 +72,10 @@ def graphs(
             "Default: lengths drawn with its statistics.",
         ),
     ] = None,
-    budget_s: Annotated[
-        float | None,
-        typer.Option(min=0, help="After so many seconds, what remains is reported as not run."),
-    ] = None,
+    budget_s: BudgetS = None,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer rounds and requests.")] = False,
-    tiny: Annotated[
-        bool, typer.Option("--tiny", help="Toy sizes: to see that everything runs.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the line of JSON and nothing else on stdout.")
-    ] = False,
+    tiny: Tiny = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time every contender on every model, and judge each claim about speed."""
     prepare_stdout()
@@ -117,31 +112,20 @@ def decode(
     peers: Annotated[
         bool, typer.Option("--peers/--no-peers", help="Measure transformers beside it.")
     ] = True,
-    device: Annotated[DeviceName, typer.Option(help="auto: a GPU if there is one.")] = (
-        DeviceName.AUTO
-    ),
+    device: Device = DeviceName.AUTO,
     steps_per_launch: Annotated[
         int | None,
         typer.Option(min=1, help="Decode steps per launch; the engine's own if not set."),
     ] = None,
     attention: Annotated[str, typer.Option(help="An attention backend by name.")] = "auto",
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the result here, after every row.")
-    ] = None,
+    out: Out = None,
     compare: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Fail if anything is slower than there, beyond noise."),
     ] = None,
-    budget_s: Annotated[
-        float | None,
-        typer.Option(min=0, help="After so many seconds, what remains is reported as not run."),
-    ] = None,
-    tiny: Annotated[
-        bool, typer.Option("--tiny", help="Toy sizes: to see that everything runs.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the line of JSON and nothing else on stdout.")
-    ] = False,
+    budget_s: BudgetS = None,
+    tiny: Tiny = False,
+    as_json: AsJson = False,
 ) -> None:
     """Time the engine per token and to the first one, beside the memory floor and transformers."""
     prepare_stdout()
@@ -206,18 +190,10 @@ def offline(
     requests: Annotated[
         int | None, typer.Option(min=1, help="The most requests of the prefixes part.")
     ] = None,
-    device: Annotated[DeviceName, typer.Option(help="auto: a GPU if there is one.")] = (
-        DeviceName.AUTO
-    ),
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the result here, after every part.")
-    ] = None,
-    tiny: Annotated[
-        bool, typer.Option("--tiny", help="Toy sizes: to see that everything runs.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the line of JSON and nothing else on stdout.")
-    ] = False,
+    device: Device = DeviceName.AUTO,
+    out: Out = None,
+    tiny: Tiny = False,
+    as_json: AsJson = False,
 ) -> None:
     """Send the engine the traffic of real traces, in process."""
     prepare_stdout()

@@ -18,7 +18,6 @@ def test_tokens_positions_and_slots_stand_one_chunk_behind_the_other() -> None:
     assert batch.slots_T.tolist() == [7 * 4 + 3, 2 * 4, 2 * 4 + 1, 5 * 4]
     assert batch.row_start == (0, 3, 4)
     assert batch.row_start_S1.tolist() == [0, 3, 4]
-    assert batch.last_tokens == (2, 3)
     assert batch.lengths_S.tolist() == [6, 1]
     assert batch.starts_S.tolist() == [3, 0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 
 from ostinato.bench.claims import Claim, Verdict
@@ -62,10 +62,15 @@ def _against(
         yield _judge(about, f"below {other:g}", value, lambda ms: ms < other, row)
 
 
-def _judge(about: str, target: str, value: float | None, holds: object, row: DecodeRow) -> Claim:
+def _judge(
+    about: str,
+    target: str,
+    value: float | None,
+    holds: Callable[[float], bool],
+    row: DecodeRow,
+) -> Claim:
     if value is None:
         return Claim(about, target, row.error or "not measured", Verdict.NOT_MEASURED)
-    assert callable(holds)
     verdict = Verdict.MET if holds(value) else Verdict.NOT_MET
     return Claim(about, target, f"{value:.4g}", verdict, value)
 

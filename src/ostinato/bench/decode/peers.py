@@ -33,15 +33,15 @@ def measure_peers(
     floor_ms: float | None,
 ) -> Iterator[DecodeRow]:
     """Yield a row for each batch of one model, in one of `WAYS`."""
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from transformers import AutoModelForCausalLM, LlamaConfig
 
     if deadline.refusal:
         yield from (DecodeRow(engine, name, each, error=deadline.refusal) for each in batches)
         return
     told = {key: value for key, value in config.items() if key not in ("torch_dtype", "model_type")}
     try:
-        with torch.device(device), _default(dtype):
-            model = LlamaForCausalLM(LlamaConfig(**told)).eval()
+        with torch.device(device):
+            model = AutoModelForCausalLM.from_config(LlamaConfig(**told), dtype=dtype).eval()
     except Exception as error:  # noqa: BLE001 - it becomes the rows of the result, in full view
         yield from (DecodeRow(engine, name, each, error=error_text(error)) for each in batches)
         return
@@ -102,17 +102,3 @@ def _time(model: Any, batch: int, new: int, work: Work, how: Mapping[str, Any]) 
         )
     answer[:, -1].tolist()  # waits for the device
     return perf_counter() - began
-
-
-class _default:  # noqa: N801 - a context, read as a verb
-    """The number type of what is built inside."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._dtype = dtype
-
-    def __enter__(self) -> None:
-        self._before = torch.get_default_dtype()
-        torch.set_default_dtype(self._dtype)
-
-    def __exit__(self, *_: object) -> None:
-        torch.set_default_dtype(self._before)

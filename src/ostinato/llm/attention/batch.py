@@ -59,11 +59,6 @@ class PrefillBatch:
     lengths_S: Tensor
     starts_S: Tensor
 
-    @property
-    def last_tokens(self) -> tuple[int, ...]:
-        """Index in T of each chunk's last token: where its next token's logits come from."""
-        return tuple(end - 1 for end in self.row_start[1:])
-
 
 def pack(
     chunks: Sequence[PromptChunk],
