@@ -17,13 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from ostinato.errors import UsageError, WrongTypeError
-from ostinato.graphs.buckets import Buckets
 from ostinato.graphs.extents import (
     Axis,
     Extent,
     Undetermined,
-    group_axes,
     observed_extents,
     output_extents,
 )
@@ -38,7 +35,11 @@ def extents(fn: Callable[..., object], *args: object, **buckets: Any) -> Any:
     sizes = buckets.pop("sizes", SIZES)
     kwargs = buckets.pop("kwargs", {})
     leaves, _ = flatten((args, kwargs))
-    axes = group_axes(leaves, {leaf: Buckets(dim, sizes) for leaf, dim in dims.items()})
+    together: dict[int, list[tuple[int, int]]] = {}
+    for leaf, dim in dims.items():
+        tensor = leaves[leaf]
+        together.setdefault(tensor.shape[dim], []).append((leaf, dim % tensor.dim()))
+    axes = [Axis(tuple(where), size, sizes) for size, where in together.items()]
     return output_extents(fn, args, kwargs, axes)
 
 
@@ -547,32 +548,6 @@ def test_constants_that_the_function_makes_have_values() -> None:
     with pytest.raises(Undetermined):  # what a constant is indexed to is not known any more
         extents(fn, torch.zeros(5))
     assert forms(extents(lambda x: x * torch.tensor(2).item(), torch.zeros(5))) == [[(0, 1)]]
-
-
-# Grouping
-
-
-def test_leaves_with_equal_buckets_and_size_are_one_axis() -> None:
-    leaves = [torch.zeros(2, 5), None, torch.zeros(5, 2), torch.zeros(7)]
-    axes = group_axes(
-        leaves, {0: Buckets(-1, SIZES), 2: Buckets(0, SIZES, "keep"), 3: Buckets(0, SIZES)}
-    )
-    assert axes == (Axis(((0, 1), (2, 0)), 5, SIZES), Axis(((3, 0),), 7, SIZES))
-
-
-def test_leaves_with_other_buckets_are_axes_of_their_own() -> None:
-    leaves = [torch.zeros(5), torch.zeros(5)]
-    assert len(group_axes(leaves, {0: Buckets(0, (8,)), 1: Buckets(0, (16,))})) == 2
-
-
-def test_buckets_for_what_is_no_tensor_are_refused() -> None:
-    with pytest.raises(WrongTypeError, match="leaf 0 is int"):
-        group_axes([3], {0: Buckets(0, (8,))})
-
-
-def test_buckets_on_a_dimension_that_is_not_there_are_refused() -> None:
-    with pytest.raises(UsageError, match="dim 2"):
-        group_axes([torch.zeros(3, 3)], {0: Buckets(2, (8,))})
 
 
 # From real runs

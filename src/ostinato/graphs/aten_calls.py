@@ -52,9 +52,16 @@ def changes_window(func: OpOverload) -> bool:
 
 
 def is_wrapper(kinds: Sequence[type]) -> bool:
-    """Whether a tensor among the arguments brings its own dispatch."""
+    """Whether a tensor among the arguments brings its own dispatch.
+
+    A fake tensor does not: the mode that answers for it lies below whoever watches.
+    """
     plain = Tensor.__torch_dispatch__
-    return any(getattr(kind, "__torch_dispatch__", plain) is not plain for kind in kinds)
+    return any(
+        getattr(kind, "__torch_dispatch__", plain) is not plain
+        and kind.__module__ != "torch._subclasses.fake_tensor"
+        for kind in kinds
+    )
 
 
 @cache

@@ -10,6 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ostinato.graphs.aten_calls import is_recipe, is_wrapper
 
+_DEVICE_OF = torch.ops.prim.device.default
+
 
 class AtenMode(TorchDispatchMode):
     """A dispatch mode that hands each aten call to `on_call`, and anything else to `on_opaque`."""
@@ -39,6 +41,8 @@ class AtenMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if not isinstance(func, OpOverload):
             return self.on_opaque(func, args, kwargs)
+        if func is _DEVICE_OF:
+            return func(*args)  # C++ asks a fake tensor where it lies
         if is_wrapper(types):
             return NotImplemented  # the tensor's own dispatch comes first, then its inner calls
         if is_recipe(func):

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ostinato.errors import WrongTypeError
-from ostinato.graphs.buckets import Buckets
 from ostinato.graphs.fake_run import run_on_fakes
 from ostinato.graphs.python_state import remember
 from ostinato.graphs.size_branches import Calls, CallSet, branch
@@ -94,30 +92,6 @@ class Undetermined(Exception):
 
 class BranchesOnSize(Undetermined):
     """The function computes otherwise at another size of the same bucket."""
-
-
-def group_axes(leaves: Sequence[object], bucketed: Mapping[int, Buckets]) -> tuple[Axis, ...]:
-    """Return the axes of a call: dimensions with equal bucket sizes and equal real size are one.
-
-    Args:
-        leaves: Leaves of `(args, kwargs)`.
-        bucketed: Leaf index to its buckets.
-
-    Raises:
-        UsageError: OST1005, a leaf is no tensor or lacks the dimension.
-    """
-    groups: dict[tuple[Sizes, int], list[tuple[int, int]]] = {}
-    for index in sorted(bucketed):
-        leaf, buckets = leaves[index], bucketed[index]
-        if not isinstance(leaf, Tensor):
-            raise WrongTypeError(
-                f"buckets are for tensors, and leaf {index} is {type(leaf).__name__}",
-                code="OST1005",
-                remedy="leave it out of `buckets`: plain values are part of the key",
-            )
-        dim = buckets.dim_of(leaf.dim())
-        groups.setdefault((buckets.sizes, leaf.shape[dim]), []).append((index, dim))
-    return tuple(Axis(tuple(dims), size, sizes) for (sizes, size), dims in groups.items())
 
 
 def output_extents(

@@ -26,7 +26,7 @@ def running_line() -> str | None:
     """Return the user's line that runs now, as "model.py:88 `x.item()`"; None if there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if _is_users(frame.f_code.co_filename):
+        if is_users(frame.f_code.co_filename):
             return line_at(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return None
@@ -36,7 +36,7 @@ def users_stacklevel() -> int:
     """Return the `stacklevel` at which the caller's `warnings.warn` names the user's line."""
     level = 1
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not _is_users(frame.f_code.co_filename):
+    while frame is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back
         level += 1
     return level
@@ -47,13 +47,14 @@ def raising_line(traceback: TracebackType | None) -> str | None:
     found = None
     while traceback is not None:
         filename = traceback.tb_frame.f_code.co_filename
-        if _is_users(filename):
+        if is_users(filename):
             found = line_at(filename, traceback.tb_lineno)
         traceback = traceback.tb_next
     return found
 
 
-def _is_users(filename: str) -> bool:
+def is_users(filename: str) -> bool:
+    """Whether a file holds the user's code: neither torch's nor ours nor Python's own."""
     if filename.startswith(_STANDARD):
         return _INSTALLED in filename and not filename.startswith((_TORCH, _OSTINATO))
     return not filename.startswith((_TORCH, _OSTINATO, "<frozen", "<ostinato"))

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ostinato.graphs.backends.memory import WorkingMemory
     from ostinato.graphs.observe import Observation
 
-__all__ = ["CAPTURE_LOCK", "CudaBackend", "CudaRecording", "backend", "release_all", "survived"]
+__all__ = ["CAPTURE_LOCK", "CudaBackend", "CudaRecording", "backend", "release_all"]
 
 
 class CudaBackend:
@@ -151,19 +151,6 @@ _BACKEND = CudaBackend()
 def backend() -> CudaBackend:
     """Return the CUDA backend of this process; it holds no state."""
     return _BACKEND
-
-
-def survived(device: torch.device) -> bool:
-    """Say whether the device still works after an error: one tiny operation and one wait.
-
-    An illegal address or a failed assertion in a kernel ends the process's whole CUDA context; then
-    no eager call can answer either.
-    """
-    try:
-        probe = torch.ones(1, device=device)
-        return bool(probe.add_(1).item() == 2)
-    except RuntimeError:
-        return False
 
 
 @cache
