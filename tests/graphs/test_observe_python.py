@@ -121,6 +121,17 @@ def test_files_and_foreign_randomness_are_refused_with_their_line(fn: Callable[.
     assert "test_observe_python.py:" in runner.last.detail
 
 
+def test_the_names_that_triton_draws_for_what_it_compiles_are_no_side_effect() -> None:
+    compiler: dict[str, Any] = {"__name__": "triton.runtime.cache", "uuid": uuid}
+    exec("def put():\n    return str(uuid.uuid4())", compiler)  # its module is Triton's
+
+    def launches(x: Tensor) -> Tensor:
+        compiler["put"]()
+        return x * 2
+
+    assert not _warned(launches)
+
+
 @pytest.mark.filterwarnings("error")
 def test_where_warnings_are_errors_the_call_is_answered_all_the_same() -> None:
     def says(x: Tensor) -> Tensor:

@@ -1,10 +1,11 @@
-"""One tiny llama for the tests of the engine, written once."""
+"""One tiny llama for the tests of the engine, written once, and where Triton's kernels run."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+import torch
 
 from llm.models.tiny_folders import VOCABULARY, write
 
@@ -34,3 +35,14 @@ def speaking(tmp_path_factory: pytest.TempPathFactory) -> Path:
     template = "{% for message in messages %}{{ message['content'] }} w9 {% endfor %}"
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
     return folder
+
+
+@pytest.fixture(params=[pytest.param("interpreter"), pytest.param("gpu", marks=pytest.mark.gpu)])
+def kernel_device(request: pytest.FixtureRequest) -> torch.device:
+    """The CPU with interpreted kernels, a GPU with compiled ones: a process has one of them."""
+    triton = pytest.importorskip("triton")
+    if request.param == "gpu":
+        return torch.device("cuda:0")
+    if not triton.knobs.runtime.interpret:
+        pytest.skip("kernels are compiled in this process: it has a GPU")
+    return torch.device("cpu")

@@ -57,10 +57,14 @@ class PagedModel:
         self.pages: dict[int, list[int]] = {}
 
     @classmethod
-    def load(cls, folder: Path, **options: Any) -> PagedModel:
+    def load(cls, folder: Path, quantize: Any = "none", **options: Any) -> PagedModel:
         """Load a folder in float32 on the CPU."""
         decoder = build(
-            read_config(folder), dtype=torch.float32, device=torch.device("cpu"), folder=folder
+            read_config(folder),
+            dtype=torch.float32,
+            device=torch.device("cpu"),
+            folder=folder,
+            quantize=quantize,
         )
         return cls(decoder, **options)
 

@@ -67,10 +67,15 @@ class SumAttention:
         raise AssertionError("these tests write prompts by hand")
 
 
-def logits_after(decoder: TableDecoder, ids: Sequence[int]) -> Tensor:
-    """The logits that follow `ids`, without pages or rows."""
+def hidden_after(ids: Sequence[int]) -> Tensor:
+    """The hidden state that follows `ids`, without pages or rows."""
     summed = sum(token * (place % 5 + 1) for place, token in enumerate(ids))
-    return decoder.table_VV[(summed * 7 + ids[-1]) % VOCABULARY]
+    return torch.tensor([float(summed * 7 + ids[-1])])
+
+
+def logits_after(decoder: TableDecoder, ids: Sequence[int]) -> Tensor:
+    """The logits that follow `ids`."""
+    return decoder.table_VV[int(hidden_after(ids)) % VOCABULARY]
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,11 @@ class Answer:
 class Steps:
     """A core without a thread: requests come in and steps are made when a test says so."""
 
-    def __init__(self, folder: Path, *, depth: int = 1, **options: Any) -> None:
+    def __init__(
+        self, folder: Path, *, depth: int = 1, begins_in_prefill: bool | None = None, **options: Any
+    ) -> None:
         wanted = config(folder, **options)
-        self.core = Core(load(wanted), wanted, depth=depth)
+        self.core = Core(load(wanted), wanted, depth=depth, begins_in_prefill=begins_in_prefill)
         self.answers: dict[str, Answer] = {}
         self._count = 0
 

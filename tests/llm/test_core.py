@@ -39,6 +39,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "one row": {"max_batch": 1},
     "small pages": {"page_tokens": 4},
     "recorded": {"backend": "tape"},
+    "first tokens of the prefill": {"begins_in_prefill": True},
+    "first tokens of the prefill, a launch ahead": {"begins_in_prefill": True, "depth": 2},
+    "first tokens of chunks": {"begins_in_prefill": True, "prefill_tokens": 16, "max_batch": 2},
 }
 
 
@@ -51,6 +54,34 @@ def test_greedy_tokens_are_those_of_each_prompt_alone(
     steps.run()
     assert [steps.answers[name].tokens for name in names] == expected
     assert {steps.answers[name].finish for name in names} == {FinishReason.LENGTH}
+
+
+def test_a_first_token_of_the_prefill_saves_a_step_and_is_told_alike(tiny: Path) -> None:
+    told = []
+    for begins in (False, True):
+        steps = Steps(tiny, begins_in_prefill=begins)
+        name = steps.submit(PROMPTS[4], greedy(5), stop_ids=())
+        steps.run()
+        told.append((steps.answers[name].tokens, steps.answers[name].finish))
+        assert steps.core.steps == 5 - begins
+    assert told[0] == told[1]
+
+
+def test_first_tokens_come_of_the_prefill_only_where_nobody_decodes_and_no_history_counts(
+    tiny: Path,
+) -> None:
+    for params, saved in (
+        (greedy(4), 1),
+        (SamplingParams(max_tokens=4, top_p=0.9), 1),
+        (SamplingParams(max_tokens=4, presence_penalty=0.5), 0),
+        (SamplingParams(max_tokens=4, logprobs=2), 0),
+    ):
+        steps = Steps(tiny, begins_in_prefill=True, steps_per_launch=1)
+        steps.submit(PROMPTS[4], params, stop_ids=())
+        steps.core.step()
+        steps.submit(PROMPTS[3], params, stop_ids=())  # while the first one decodes
+        steps.run()
+        assert steps.core.bucket_tokens.total() == 8 - saved
 
 
 @pytest.mark.parametrize("depth", [1, 2])

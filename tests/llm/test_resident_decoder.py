@@ -11,7 +11,9 @@ from transformers import LlamaForCausalLM
 
 from llm.models.tiny_folders import write
 from llm.paged_model import PagedModel
+from ostinato.llm.attention import PromptChunk
 from ostinato.llm.params import SamplingParams
+from ostinato.llm.prefill import Prefiller
 from ostinato.llm.resident import Resident
 
 PROMPTS = ([5, 9, 2], [17], list(range(3, 40)), [8, 8, 8, 8, 90, 4])
@@ -43,9 +45,9 @@ def answers(
             row, prompt, params, prompt_tokens=len(prompt), stop_ids=(), seed=seed, left=tokens
         )
         resident.set_pages(row, model.grow(row, len(prompt) + tokens))
-    first = model.prefill([(row, 0, prompt) for row, prompt in enumerate(prompts)])
-    logits = torch.stack([each[-1] for each in first])
-    launches = [resident.begin(range(len(prompts)), logits)]
+    prefiller = Prefiller(model.decoder, model.backend, model.store)
+    chunks = [PromptChunk(prompt, 0, model.grow(row, 0)) for row, prompt in enumerate(prompts)]
+    launches = [resident.begin(range(len(prompts)), prefiller.run(chunks))]
     launches += [resident.launch(5) for _ in range(-(-tokens // 5))]
     gave = [launch.wait() for launch in launches]
     assert all(produced.finish == "length" for produced in gave[-1].values())

@@ -78,13 +78,12 @@ def test_every_level_that_serves_a_row_gives_it_the_same_token(options: dict[str
 
 def test_the_level_is_the_lowest_that_serves_the_request() -> None:
     levels = [level_of(SamplingParams(**options)) for options in MIXED]
-    full, drawn, greedy = Level.FULL, Level.DRAWN, Level.GREEDY
-    assert levels == [drawn, greedy, full, full, full, full, full]
+    full, cut, drawn, greedy = Level.FULL, Level.CUT, Level.DRAWN, Level.GREEDY
+    assert levels == [drawn, greedy, cut, cut, full, full, full]
     for options in (
         {"min_tokens": 1},
         {"frequency_penalty": 0.1},
         {"logit_bias": {1: 1.0}},
-        {"top_p": 0.5, "temperature": 1},
     ):
         assert level_of(SamplingParams(**{"temperature": 0, **options})) is full
     assert level_of(SamplingParams(temperature=0, top_p=0.5, top_k=3)) is greedy

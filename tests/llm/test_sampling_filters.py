@@ -1,4 +1,4 @@
-"""Filters keep the tokens that transformers' warpers keep, with their odds."""
+"""Filters keep the tokens that transformers' warpers keep, and draws follow its distribution."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from transformers import (
 )
 
 from llm.sampling_rows import chi_square, rows_of, tokens_at
-from ostinato.llm.sampling_draws import draw, hash_seed, odds, uniform
-from ostinato.llm.sampling_filters import cut
+from ostinato.llm.sampling import Level
+from ostinato.llm.sampling_draws import hash_seed, noise, odds, race
+from ostinato.llm.sampling_filters import stays
 
 OPTIONS: list[dict[str, Any]] = [
     {"top_k": 1},
@@ -47,49 +48,61 @@ def warped(logits_BV: Tensor, options: dict[str, Any]) -> Tensor:
     return warpers(torch.empty(0), logits_BV)
 
 
-def ours(logits_BV: Tensor, options: dict[str, Any]) -> Tensor:
-    scores = (logits_BV - logits_BV.amax(-1, keepdim=True)) / options.get("temperature", 1.0)
-    share, rows = scores.exp(), len(logits_BV)
-    return cut(
-        scores,
+def ours(logits_BV: Tensor, *options: dict[str, Any]) -> Tensor:
+    def each(name: str, default: float) -> Tensor:
+        given = torch.tensor([one.get(name, default) for one in options])
+        return given.expand(len(logits_BV))
+
+    scores = (logits_BV - logits_BV.amax(-1, keepdim=True)) / each("temperature", 1.0)[:, None]
+    share = scores.exp()
+    return stays(
+        logits_BV,
         share,
         odds(share),
-        top_k_B=torch.full((rows,), options.get("top_k", 0)),
-        top_p_B=torch.full((rows,), options.get("top_p", 1.0)),
-        min_p_B=torch.full((rows,), options.get("min_p", 0.0)),
+        top_k_B=each("top_k", 0).long(),
+        top_p_B=each("top_p", 1.0).float(),
+        min_p_B=each("min_p", 0.0).float(),
     )
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_the_tokens_and_odds_that_stay_are_those_of_transformers(options: dict[str, Any]) -> None:
+def test_the_tokens_that_stay_are_those_of_transformers(options: dict[str, Any]) -> None:
     logits = torch.randn(64, 257) * 3
-    theirs, mine = warped(logits, options), ours(logits, options)
-    assert torch.equal(mine > 0, theirs > -torch.inf)
-    probabilities = mine.double() / mine.double().sum(-1, keepdim=True)
-    torch.testing.assert_close(probabilities, theirs.double().softmax(-1), rtol=1e-5, atol=1e-9)
+    assert torch.equal(ours(logits, options), warped(logits, options) > -torch.inf)
 
 
-def test_switched_off_filters_keep_every_token_that_has_odds() -> None:
-    logits = torch.randn(8, 300) * 4
-    scores = logits - logits.amax(-1, keepdim=True)
-    assert torch.equal(ours(logits, {}), odds(scores.exp()))
+def test_switched_off_filters_keep_every_token() -> None:
+    assert ours(torch.randn(8, 300) * 400, {}).all()
 
 
 def test_tokens_that_tie_at_an_edge_stay_together() -> None:
     logits = torch.tensor([[2.0, 1.0, 1.0, 1.0, 0.0]])
     for options in ({"top_k": 2}, {"top_p": 0.5}):
-        assert (ours(logits, options) > 0).tolist() == [[True, True, True, True, False]]
+        assert ours(logits, options).tolist() == [[True, True, True, True, False]]
+
+
+def test_zeros_of_either_sign_tie() -> None:
+    logits = torch.tensor([[0.0, -0.0, -1.0], [-1.0, -0.0, 0.0]])
+    for options in ({"top_k": 1}, {"top_p": 0.1}):
+        assert ours(logits, options).tolist() == [[True, True, False], [False, True, True]]
+
+
+def test_logits_of_any_sign_and_size_are_told_apart() -> None:
+    logits = torch.tensor([[3e38, 1.0, 1e-45, 0.0, -1e-45, -1.0, -3e38, -torch.inf]])
+    for count in range(1, 9):
+        kept = ours(logits, {"top_k": count, "temperature": 1e38})
+        assert kept.tolist() == [[True] * count + [False] * (8 - count)]
 
 
 def test_top_p_stops_at_the_token_that_makes_the_mass_whole() -> None:
     logits = torch.tensor([[0.5, 0.25, 0.25]]).log()
-    for top_p, stays in ((0.5, [True, False, False]), (0.501, [True, True, True])):
-        assert (ours(logits, {"top_p": top_p}) > 0).tolist() == [stays]
+    for top_p, kept in ((0.5, [True, False, False]), (0.501, [True, True, True])):
+        assert ours(logits, {"top_p": top_p}).tolist() == [kept]
     assert (warped(logits, {"top_p": 0.5}) > -torch.inf).tolist() == [[True, False, False]]
 
 
 def test_a_fraction_of_a_unit_of_mass_that_is_missing_is_missing() -> None:
-    kept = cut(
+    kept = stays(
         torch.tensor([[0.0, -1.0, -2.0]]),
         torch.tensor([[1.0, 0.5, 0.5]]),
         torch.tensor([[3, 2, 2]]),
@@ -97,23 +110,12 @@ def test_a_fraction_of_a_unit_of_mass_that_is_missing_is_missing() -> None:
         top_p_B=torch.tensor([0.5]),
         min_p_B=torch.tensor([0.0]),
     )
-    assert kept.tolist() == [[3, 2, 0]]
+    assert kept.tolist() == [[True, True, False]]
 
 
 def test_each_row_has_its_own_filters() -> None:
     logits = torch.randn(1, 200).expand(len(OPTIONS), -1) * 3
-    scores = logits - logits.amax(-1, keepdim=True)
-    temperature = torch.tensor([options.get("temperature", 1.0) for options in OPTIONS])
-    scores = scores / temperature[:, None]
-    share = scores.exp()
-    together = cut(
-        scores,
-        share,
-        odds(share),
-        top_k_B=torch.tensor([options.get("top_k", 0) for options in OPTIONS]),
-        top_p_B=torch.tensor([options.get("top_p", 1.0) for options in OPTIONS]),
-        min_p_B=torch.tensor([options.get("min_p", 0.0) for options in OPTIONS]),
-    )
+    together = ours(logits, *OPTIONS)
     for row, options in enumerate(OPTIONS):
         assert torch.equal(together[row], ours(logits[row : row + 1], options)[0])
 
@@ -123,10 +125,13 @@ def test_draws_follow_transformers_distribution(options: dict[str, Any]) -> None
     logits, draws = torch.randn(1, 97) * 2, 20000
     positions = torch.arange(1, draws + 1)
     stream = torch.tensor([hash_seed(3)])
-    drawn = draw(ours(logits, options).expand(draws, -1), uniform(stream, positions))
+    temperature = torch.tensor([options.get("temperature", 1.0)])
+    run = race(logits, temperature, noise(stream, positions, 97))
+    drawn = run.masked_fill(~ours(logits, options), -torch.inf).argmax(-1)
     expected = warped(logits, options)[0].double().softmax(-1) * draws
     counts = torch.bincount(drawn, minlength=97)
     assert counts[expected == 0].sum() == 0
     assert chi_square(counts, expected) < 4
     state = rows_of(options, vocabulary=97, seeds=[3])
-    assert [tokens_at(logits, state, at)[0] for at in range(1, 31)] == drawn[:30].tolist()
+    found = [tokens_at(logits, state, at, Level.CUT)[0] for at in range(1, 31)]
+    assert found == drawn[:30].tolist()

@@ -77,6 +77,19 @@ def test_long_prompts_are_prefilled_in_chunks_within_the_budget() -> None:
     ]
 
 
+def test_more_is_prefilled_at_once_while_nobody_waits_for_the_next_token() -> None:
+    books = scheduler(prefill_tokens=32, prefill_tokens_alone=96)
+    for name in "abcdefg":
+        books.submit(request(name, 25, max_tokens=30))
+    prefilled = []
+    for _ in range(3):
+        plan = books.plan()
+        prefilled.append(sum(chunk.count for chunk in plan.prefill))
+        books.advance({name: [1] for name in plan.decode})
+    # When the second plan is made, the first four decode.
+    assert prefilled == [96, 32, 32]
+
+
 def test_a_launch_has_one_step_while_a_prompt_is_half_prefilled() -> None:
     books = scheduler(prefill_tokens=32, steps_per_launch=8)
     books.submit(request("short", 4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import wait
 from contextlib import suppress
 from time import monotonic
@@ -15,9 +15,11 @@ import tokenizers
 
 from llm.bound_rows import END, byte_tokenizer
 from ostinato.errors import OstinatoError, ResourceError, UsageError
-from ostinato.llm.structured import Compiled, Compiler, read_schema
+from ostinato.llm.structured import Compiled, Compiler, Grammar, read_schema
 
 pytest.importorskip("llguidance")
+
+from ostinato.llm.structured import trial_process
 
 VOCABULARY = 300
 # Each of nine remainders is followed at once: their product is how many states there are.
@@ -28,6 +30,18 @@ TIME_BOMB = {
     ]
 }
 MEMORY_BOMB = {"type": "integer", "multipleOf": 1_000_003}  # needs 270 MB
+
+
+class Panic(BaseException):
+    """As Rust's panics come to Python: no `Exception`."""
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """A schema of objects in objects."""
+    schema: dict[str, Any] = {"type": "string"}
+    for _ in range(depth):
+        schema = {"type": "object", "properties": {"a": schema}, "required": ["a"]}
+    return schema
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +74,7 @@ def refused(compiler: Compiler, given: Any) -> OstinatoError:
         ({"$ref": "#/$defs/lost"}, "/$defs/lost"),
         ({"$ref": "http://example.com/schema"}, "http://example.com/schema"),
         ({"enum": []}, "anyOf is empty"),
+        (nested(400), "recursion limit exceeded"),
         ({"type": "string", "minLength": 3, "maxLength": 2}, "greater than maxLength"),
         ({"regex": "(a"}, "unclosed group"),
         ({"regex": "(?=a)b"}, "look-around"),
@@ -76,6 +91,51 @@ def test_a_schema_of_which_no_grammar_can_be_made_is_refused_with_the_reason(
     assert error.code == "OST5062"
     assert words in str(error)
     assert len(str(error)) < 700
+
+
+@pytest.mark.parametrize("error", [ValueError("odd"), RuntimeError("odd"), Panic("odd")], ids=repr)
+@pytest.mark.parametrize("where", ["grammar_of", "match"])
+def test_whatever_the_compiler_of_grammars_raises_refuses_the_schema(
+    compiler: Compiler, monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException
+) -> None:
+    def raising(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(f"ostinato.llm.structured.making.{where}", raising)
+    told = refused(compiler, {"choices": [f"{where} {error!r}"]})
+    assert isinstance(told, UsageError)
+    assert told.code == "OST5062"
+    assert "odd" in str(told)
+
+
+def test_the_process_that_tries_grammars_outlives_whatever_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def raising(*_: object) -> None:
+        raise Panic("odd")
+
+    monkeypatch.setattr(trial_process, "match", raising)
+    table: Any = None
+    assert trial_process._tried(table, "a grammar") == "odd"
+
+
+@pytest.mark.parametrize("call", ["compute_bitmask", "consume_tokens"])
+def test_whatever_a_matcher_raises_ends_its_answer_as_a_usage_error(call: str) -> None:
+    class Raising:
+        def __getattr__(self, name: str) -> Any:
+            if name != call:
+                raise AssertionError(name)
+            raise Panic("odd")
+
+    matcher: Any = Raising()
+    grammar = Grammar(matcher, VOCABULARY, tokens=2)
+    calls: dict[str, Callable[[], object]] = {
+        "compute_bitmask": grammar.allowed_words,
+        "consume_tokens": lambda: grammar.accept([1]),
+    }
+    with pytest.raises(UsageError, match="odd") as caught:
+        calls[call]()
+    assert caught.value.code == "OST5064"
 
 
 def test_a_grammar_that_allows_nothing_is_refused(compiler: Compiler) -> None:

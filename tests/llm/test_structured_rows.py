@@ -155,7 +155,7 @@ def test_what_only_a_bug_would_ask_is_refused(compiled: Compiled) -> None:
     with pytest.raises(InternalError, match="no row runs"):
         it.resident.launch(4)
     with pytest.raises(InternalError, match="needs a launch"):
-        it.resident.begin([0], torch.zeros(1, VOCABULARY, device=CPU))
+        it.resident.begin([0], torch.zeros(1, 1, device=CPU))
     it.seat(1, free(0))
     with pytest.raises(InternalError, match="row 1 has no grammar"):
         it.resident.set_allowed(1, compiled.start().allowed_words())

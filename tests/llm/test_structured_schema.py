@@ -46,6 +46,10 @@ def test_a_regex_is_kept_as_it_is() -> None:
     assert read_schema({"regex": r"\d+"}) == Schema(SchemaKind.REGEX, r"\d+")
 
 
+def test_a_grammar_is_kept_as_it_is() -> None:
+    assert read_schema({"lark": 'start: "a"'}) == Schema(SchemaKind.LARK, 'start: "a"')
+
+
 def test_properties_keep_their_order_for_answers_follow_it() -> None:
     schema = read_schema({"properties": {"b": {}, "a": {}}})
     assert schema is not None
@@ -70,6 +74,8 @@ def test_the_compilers_own_options_are_not_for_a_request_to_set() -> None:
         ({"regex": ""}, "regex must be"),
         ({"regex": 5}, "got 5"),
         ({"choices": []}, "choices must be"),
+        ({"lark": ""}, "lark must be"),
+        ({"lark": ["start"]}, "lark must be"),
         ({"choices": "yes"}, "got 'yes'"),
         ({"choices": ["a", 1]}, "choices must be"),
         ({"grammar": "start: /a/"}, "no kind of schema has the keys ['grammar']"),

@@ -43,6 +43,10 @@ class Command:
 COMMANDS = (
     Command("run", "ostinato.cli.run", "Answer a prompt with a real model, eager and replayed."),
     Command("generate", "ostinato.cli.generate", "Answer prompts with the engine."),
+    Command("serve", "ostinato.cli.serve", "Serve a model over OpenAI's and other protocols."),
+    Command("lint", "ostinato.cli.lint", "Find what makes inference slow, from source alone."),
+    Command("check", "ostinato.cli.check", "Prove without a GPU whether a call can be recorded."),
+    Command("doctor", "ostinato.cli.doctor", "Say why a program is slow, and which line does it."),
     Command("bench", "ostinato.cli.bench", "Measure beside eager, torch.compile and raw graphs."),
     Command("explain", "ostinato.cli.explain", "Say what a reason or an error code means."),
 )

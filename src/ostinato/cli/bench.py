@@ -1,4 +1,4 @@
-"""`ostinato bench`: graphs beside eager and hand-written ones; the engine, alone and in traffic.
+"""`ostinato bench`: graphs beside eager and hand-written ones; the engine, and a server under load.
 
 The table and the claims go to stdout, one line of JSON last; what is being measured goes to stderr.
 """
@@ -29,6 +29,7 @@ BudgetS = Annotated[
     float | None,
     typer.Option(min=0, help="After so many seconds, what remains is reported as not run."),
 ]
+_TINY_VOCABULARY = 500  # the toy model has 512
 Tiny = Annotated[bool, typer.Option("--tiny", help="Toy sizes: to see that everything runs.")]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the line of JSON and nothing else on stdout.")
@@ -118,6 +119,13 @@ def decode(
         typer.Option(min=1, help="Decode steps per launch; the engine's own if not set."),
     ] = None,
     attention: Annotated[str, typer.Option(help="An attention backend by name.")] = "auto",
+    quantize: Annotated[
+        str,
+        typer.Option(help="Comma-separated: int8, fp8. Measured in rows of their own."),
+    ] = "",
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="Say which kernels a step ran, and for how long.")
+    ] = False,
     out: Out = None,
     compare: Annotated[
         Path | None,
@@ -142,6 +150,8 @@ def decode(
         device=device.value,
         with_peers=peers,
         engine=engine,
+        quantize=_words(quantize),
+        with_kernels=kernels,
         budget_s=budget_s,
         is_tiny=tiny,
     )
@@ -213,6 +223,127 @@ def offline(
     if not as_json:
         write_now(as_text(result) + "\n\n")
     write_now(json.dumps(result.to_dict(), allow_nan=False) + "\n")
+
+
+@app.command()
+def serve(
+    model: Annotated[
+        str,
+        typer.Option(
+            help="llama3-8b, llama3.2-1b or smollm2-135m (sizes alone, without weights), smollm2, "
+            "or a folder: a server is started for it, and ended."
+        ),
+    ] = "",
+    url: Annotated[
+        str, typer.Option(help="A server that runs on this machine, such as http://127.0.0.1:8000.")
+    ] = "",
+    streams: Annotated[
+        str, typer.Option(help="Comma-separated: streams that each ask again at once.")
+    ] = "",
+    rates: Annotated[
+        str, typer.Option(help="Comma-separated: requests per second, at random.")
+    ] = "",
+    speeds: Annotated[
+        str, typer.Option(help="Comma-separated: how much faster than in a trace.")
+    ] = "",
+    arrivals: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="For --speeds: CSV with TIMESTAMP, ContextTokens and GeneratedTokens, such as "
+            "azure_llm_2023_conv.csv. Default: drawn with its statistics.",
+        ),
+    ] = None,
+    requests: Annotated[int, typer.Option(min=1, help="Of each stream.")] = 4,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, help="Of requests at random; of the trace's own time.")
+    ] = 30.0,
+    rising: Annotated[
+        float,
+        typer.Option(min=0, help="Sent first and not counted: requests of a stream, or seconds."),
+    ] = 1.0,
+    repeats: Annotated[int, typer.Option(min=1, help="The median one is reported.")] = 1,
+    prompt: Annotated[int, typer.Option(min=1, help="Tokens of a prompt.")] = 128,
+    new: Annotated[int, typer.Option(min=1, help="Tokens of an answer.")] = 128,
+    vocabulary: Annotated[
+        int | None,
+        typer.Option(min=11, help="Prompts are drawn from token ids below it; default: 1000."),
+    ] = None,
+    cancelled: Annotated[
+        float, typer.Option(min=0, max=1, help="The share of clients that go away half-way.")
+    ] = 0.0,
+    api: Annotated[str, typer.Option(help="completions or chat.")] = "completions",
+    api_key: Annotated[str, typer.Option(envvar="OSTINATO_API_KEY", help="For --url.")] = "",
+    clients: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes that send; default: half the cores, at most 8."),
+    ] = None,
+    beside: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What `bench decode --out` wrote here: the engine alone."
+        ),
+    ] = None,
+    max_len: Annotated[
+        int, typer.Option(min=2, help="A trace's longer requests are cut to so many tokens.")
+    ] = 8192,
+    ttft_ms: Annotated[float, typer.Option(min=0, help="Objective: to the first token.")] = 1000.0,
+    tpot_ms: Annotated[float, typer.Option(min=0, help="Objective: per token behind it.")] = 50.0,
+    server: Annotated[
+        str, typer.Option(help="Further words for the server that is started, as one text.")
+    ] = "",
+    device: Device = DeviceName.AUTO,
+    out: Out = None,
+    compare: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Fail if anything is slower than there, beyond noise."),
+    ] = None,
+    tiny: Tiny = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send a server load over HTTP: closed loop, requests at random, or a real trace."""
+    prepare_stdout()
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    import shlex
+
+    from ostinato.bench.serve.objective import Objective
+    from ostinato.bench.serve.planning import Shape, read_levels
+    from ostinato.bench.serve.rows import read_rows, regressions
+    from ostinato.bench.serve.run import ServeOptions, run_serve
+    from ostinato.bench.serve.tables import as_text
+
+    before = None if compare is None else read_rows(compare)
+    options = ServeOptions(
+        model=model or None,
+        url=url or None,
+        levels=read_levels(streams, rates, speeds),
+        requests=requests,
+        seconds=seconds,
+        trace=arrivals,
+        rising=rising,
+        repeats=repeats,
+        shape=Shape(prompt, new, vocabulary or (_TINY_VOCABULARY if tiny else 1000), cancelled),
+        api=api,
+        api_key=api_key,
+        processes=clients,
+        decode=beside,
+        max_len=max_len,
+        objective=Objective(ttft_ms / 1e3, tpot_ms / 1e3),
+        server_options=shlex.split(server),
+        device=device.value,
+        is_tiny=tiny,
+    )
+    result = run_serve(options, tell=_tell, save=lambda so_far: _save(so_far.to_dict(), out))
+    if not as_json:
+        write_now(as_text(result) + "\n\n")
+    write_now(json.dumps(result.to_dict(), allow_nan=False) + "\n")
+    worse = [] if before is None else regressions(result, before)
+    if worse:
+        raise ResourceError(
+            "worse than before: " + "; ".join(worse),
+            code="OST4025",
+            remedy="look at what changed since; run it again if something else used the machine",
+        )
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ import torch
 from ostinato.llm.attention import PromptChunk
 from ostinato.llm.books import Books
 from ostinato.llm.faults import is_device_fault, no_progress, step_failed
+from ostinato.llm.first_tokens import begin, comes_of_prefill, with_last_tokens
 from ostinato.llm.models import load_weights
 from ostinato.llm.prefill import Prefiller
 from ostinato.llm.reading import Gave, read_row
@@ -79,6 +80,8 @@ class Core:
         profile: Shapes that were in use before.
         depth: Launches under way at once; None: 2 on a GPU, and 1 on a CPU, where a launch is over
             when its call returns.
+        begins_in_prefill: Whether first tokens may come of the prefill; None: on a GPU they may,
+            unless a token's bits must not depend on its company.
     """
 
     def __init__(
@@ -88,11 +91,15 @@ class Core:
         *,
         profile: ShapeProfile | None = None,
         depth: int | None = None,
+        begins_in_prefill: bool | None = None,
     ) -> None:
         limits = loaded.limits
         self._decoder = loaded.decoder
         self._is_gpu = loaded.device.type == "cuda"
         self._depth = depth or (2 if self._is_gpu else 1)
+        if begins_in_prefill is None:
+            begins_in_prefill = self._is_gpu and not loaded.decoder.is_invariant
+        self._begins_in_prefill = begins_in_prefill
         self._books = Books(limits, loaded.store.pages, prefix_cache=config.prefix_cache)
         # On a CPU a recording costs as much as fifty steps (SmolLM2, one core), and a replay takes
         # as long as an eager step: the arithmetic outweighs everything else.
@@ -125,6 +132,8 @@ class Core:
         self.failures: Counter[str] = Counter()
         self.new_tokens = 0
         self.steps = 0
+        self.bucket_steps: Counter[int] = Counter()
+        self.bucket_tokens: Counter[int] = Counter()
         self.device_s = 0.0
 
     def submit(self, replies: Sequence[Reply]) -> None:
@@ -166,10 +175,13 @@ class Core:
         self.resident.heed()
         plan = self._books.plan()
         self._unseat(plan.preempted)
-        self._prefill(plan.prefill)
+        begins = self._begins_in_prefill and comes_of_prefill(plan, self._books)
+        hidden_SE = self._prefill(with_last_tokens(plan.prefill) if begins else plan.prefill)
         self._seat(plan.joining)
         self._lengthen(plan.grown)
-        if not plan.is_empty:
+        if begins and hidden_SE is not None:
+            self._flights.append(self._begin(plan, hidden_SE))
+        elif not plan.is_empty:
             self._flights.append(self._launch(plan))
         if len(self._flights) >= (1 if plan.is_empty else self._depth):
             self._read_oldest()
@@ -180,10 +192,16 @@ class Core:
         for request_id in preempted:
             self._leave(self._books.reply(request_id))
 
-    def _prefill(self, chunks: Sequence[Chunk]) -> None:
-        if chunks:
-            stretches = [self._books.stretch(chunk) for chunk in chunks]
-            self._prefiller.run([PromptChunk(s.token_ids, s.start, s.pages) for s in stretches])
+    def _prefill(self, chunks: Sequence[Chunk]) -> Tensor | None:
+        if not chunks:
+            return None
+        stretches = [self._books.stretch(chunk) for chunk in chunks]
+        return self._prefiller.run([PromptChunk(s.token_ids, s.start, s.pages) for s in stretches])
+
+    def _begin(self, plan: Plan, hidden_SE: Tensor) -> _Flight:
+        riders = {row: each for row, each in self._seated.items() if each.request_id in plan.decode}
+        rows = {reply.request_id: row for row, reply in riders.items()}
+        return _Flight(begin(self.resident, rows, plan, hidden_SE), riders)
 
     def _seat(self, joining: Sequence[str]) -> None:
         for request_id in joining:
@@ -253,8 +271,12 @@ class Core:
                 self._news.append(Event(reply, new.token_ids, new.logprobs))
 
     def _count(self, launch: Launch | None, produced: Mapping[int, Produced]) -> None:
-        if launch is not None:
-            self.steps += max((len(gave.tokens) for gave in produced.values()), default=0)
+        if launch is not None and launch.steps:
+            tokens = [len(gave.tokens) for gave in produced.values()]
+            steps = max(tokens, default=0)
+            self.steps += steps
+            self.bucket_steps[launch.bucket_rows] += steps
+            self.bucket_tokens[launch.bucket_rows] += sum(tokens)
             self.device_s += launch.device_s
 
     def _end(self, reply: Reply, finish: FinishReason, last: Gave) -> None:

@@ -59,7 +59,8 @@ class Door:
         if isinstance(prompt, str):
             return tuple(self._needed_tokenizer("a text").encode(prompt))
         if isinstance(prompt, Sequence) and not isinstance(prompt, bytes):
-            if all(isinstance(one, int) and not isinstance(one, bool) for one in prompt):
+            # By their types, which are few: a prompt may have many thousand tokens.
+            if all(issubclass(kind, int) and kind is not bool for kind in set(map(type, prompt))):
                 return tuple(prompt)  # type: ignore[arg-type]
             if all(isinstance(one, Mapping) for one in prompt):
                 messages: Any = prompt

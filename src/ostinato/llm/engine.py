@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -30,8 +30,9 @@ from ostinato.llm.grammars import Grammars
 from ostinato.llm.loading import load
 from ostinato.llm.loop import Loop
 from ostinato.llm.models.weights import check, source_of
-from ostinato.llm.request import FinishReason, Request, SamplingParams
+from ostinato.llm.request import Request, SamplingParams
 from ostinato.llm.shapes import ShapeProfile, check_place
+from ostinato.llm.standing import EngineCounts, Health
 from ostinato.llm.stream import Channel, Stream
 from ostinato.llm.structured import read_schema
 
@@ -43,52 +44,10 @@ if TYPE_CHECKING:
     from ostinato.errors import OstinatoError
     from ostinato.graphs import Report
     from ostinato.llm.attention import Choice
-    from ostinato.llm.reply import Reply
-    from ostinato.llm.scheduler import Counts
+    from ostinato.llm.models.paths import DecodePath
+    from ostinato.llm.reply import Event, Reply
     from ostinato.llm.structured import Schema
     from ostinato.llm.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Whether an engine can be relied on.
-
-    Attributes:
-        why: Why not, if it is not healthy.
-        is_taking: Whether it lets new requests in.
-        idle_s: Since it last finished a step, or found nothing to do: large while requests live
-            means that a step hangs.
-        living: Whether requests live.
-        is_warm: Whether all steps that are recorded ahead have been.
-    """
-
-    is_healthy: bool
-    why: str | None
-    is_taking: bool
-    idle_s: float
-    living: bool
-    is_warm: bool
-
-
-@dataclass(frozen=True, slots=True)
-class EngineCounts:
-    """How an engine stands.
-
-    Attributes:
-        scheduler: Who waits and runs, pages, preemptions, the prefix cache.
-        ends: Answers that ended, by reason.
-        failures: Those in an error by its code, and "step" for steps that failed.
-        new_tokens: Tokens of answers that ended.
-        steps: Decode steps that were read.
-        device_s: Seconds that their launches took on the device; 0 on a CPU.
-    """
-
-    scheduler: Counts
-    ends: Mapping[FinishReason, int]
-    failures: Mapping[str, int]
-    new_tokens: int
-    steps: int
-    device_s: float
 
 
 class Engine:
@@ -141,6 +100,11 @@ class Engine:
         return self._door.vocabulary
 
     @property
+    def decode_path(self) -> DecodePath:
+        """By which way the model's layers are computed, and why."""
+        return self._decoder.decode_path
+
+    @property
     def read_bytes(self) -> int:
         """Bytes of the weights that a decode step reads: all but an embedding that is looked up."""
         return self._decoder.read_bytes
@@ -171,6 +135,7 @@ class Engine:
             SamplingParams() if params is None else params,
             priority=priority,
             salt=salt,
+            arrival_s=monotonic(),
         )
         return self.submit(request)
 
@@ -189,17 +154,7 @@ class Engine:
             EngineDown: OST5140, OST5141, the engine takes no requests; OST5145, it was made in
                 another process.
         """
-        self._loop.require_own_process()
-        if not isinstance(request, Request):
-            raise WrongTypeError(
-                f"submit takes a Request, got {request!r:.80}",
-                code="OST5042",
-                remedy="call ask(prompt, params), which takes a text, token ids or messages",
-            )
-        if not request.arrival_s:
-            request = replace(request, arrival_s=monotonic())
-        schema = read_schema(request.params.schema)
-        replies = self._door.replies(request, next(self._count))
+        request, replies, schema = self._read(request)
         channels = [
             Channel(index, self._door.text(request.params)) for index in range(len(replies))
         ]
@@ -210,6 +165,40 @@ class Engine:
             reply.sink = channel.put
         self._let_in(replies, schema)
         return stream
+
+    def send(
+        self, request: Request, sinks: Sequence[Callable[[Event], None]]
+    ) -> Callable[[], None]:
+        """Do as `submit`, for whoever makes text of the tokens elsewhere.
+
+        Args:
+            request: As in `submit`.
+            sinks: For each answer what takes its events, in the loop's thread; it must not wait.
+
+        Returns:
+            What ends the request wherever it is.
+
+        Raises:
+            As `submit`.
+        """
+        _, replies, schema = self._read(request)
+        for reply, sink in zip(replies, sinks, strict=True):
+            reply.sink = sink
+        self._let_in(replies, schema)
+        return partial(self._loop.cancel, replies)
+
+    def _read(self, request: Request) -> tuple[Request, list[Reply], Schema | None]:
+        self._loop.require_own_process()
+        if not isinstance(request, Request):
+            raise WrongTypeError(
+                f"submit takes a Request, got {request!r:.80}",
+                code="OST5042",
+                remedy="call ask(prompt, params), which takes a text, token ids or messages",
+            )
+        if not request.arrival_s:
+            request = replace(request, arrival_s=monotonic())
+        schema = read_schema(request.params.schema)
+        return request, self._door.replies(request, next(self._count)), schema
 
     def _let_in(self, replies: Sequence[Reply], schema: Schema | None) -> None:
         if schema is None:
@@ -284,6 +273,14 @@ class Engine:
         check(self._decoder, self._decoder.translate(source_of(given)))
         return self._loop.call(lambda: self._core.update_weights(given, in_flight))
 
+    def between_steps(self, command: Callable[[], None]) -> Future[None]:
+        """Have something done in the thread that runs the steps, between two of them.
+
+        Raises:
+            EngineDown: OST5140, OST5141, the engine is closed or has failed.
+        """
+        return self._loop.call(command)
+
     @property
     def fault(self) -> EngineDown | None:
         """Why the engine has stopped by itself; None while it works or was closed."""
@@ -319,6 +316,9 @@ class Engine:
             new_tokens=core.new_tokens,
             steps=core.steps,
             device_s=core.device_s,
+            bucket_steps=dict(core.bucket_steps),
+            bucket_tokens=dict(core.bucket_tokens),
+            pages=core.books.capacity,
         )
 
     def report(self) -> Report:

@@ -20,6 +20,9 @@ class Limits:
         max_model_len: Tokens, prompt and answer together, that the model holds.
         page_tokens: Tokens whose keys and values fill one page.
         prefill_tokens: The most prompt tokens in one plan.
+        prefill_tokens_alone: The same where no row decodes, so that nobody waits for the next token
+            meanwhile; larger products are quicker by the token, and a plan costs a step. None: the
+            same.
         steps_per_launch: The most decode steps in one launch.
         newcomer_steps: The most steps of a launch that brings somebody the first token, which is
             seen only when the launch is over. With many rows it is one step for each 64, because
@@ -37,6 +40,7 @@ class Limits:
     max_model_len: int = 2048
     page_tokens: int = 16
     prefill_tokens: int = 2048
+    prefill_tokens_alone: int | None = None
     steps_per_launch: int = 8
     newcomer_steps: int = 1024
     max_waiting: int = 1024
@@ -47,7 +51,7 @@ class Limits:
         for bound in fields(self):
             value = getattr(self, bound.name)
             least = 0 if bound.name == "priority_s" else 1
-            if not value >= least:
+            if value is not None and not value >= least:
                 raise UsageError(
                     f"{bound.name} must be at least {least}, got {value!r}",
                     code="OST5006",

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _SMOLLM2 = "smollm2"
 _STEPS_ON_GPU = 8
 _MOST_STEPS = 1024
+_BURSTS = 4
 """Tokens are read when a launch ends, and a ring of them is kept for every row."""
 
 
@@ -94,7 +95,9 @@ def load(config: EngineConfig) -> Loaded:
         load=config.load,
         folder=folder,
         is_invariant=is_invariant,
+        quantize=config.quantize,
     )
+    decoder.choose_plans()
     pages = pages_for_memory(
         config.kv_bytes,
         page_bytes,
@@ -179,6 +182,7 @@ def _limits(config: EngineConfig, max_model_len: int, device: torch.device) -> L
         max_model_len=max_model_len,
         page_tokens=config.page_tokens,
         prefill_tokens=config.prefill_tokens,
+        prefill_tokens_alone=_BURSTS * config.prefill_tokens if device.type == "cuda" else None,
         steps_per_launch=steps,
         newcomer_steps=1,
         max_waiting=config.max_waiting,

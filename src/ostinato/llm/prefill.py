@@ -1,7 +1,8 @@
 """Prompts into the store: packed chunks of several requests through the decoder at once.
 
-No logits are asked for. The scheduler prefills up to the last token of a prompt, which is the first
-input of the decode loop: so a request's first token is sampled where all its others are.
+The scheduler prefills up to the last token of a prompt, which is the first input of the decode
+loop: so a request's first token is sampled where all its others are. Only where nobody else decodes
+is the last token prefilled too, and the step saved (`first_tokens.py`).
 
 Queueing the kernels of a short prefill one by one takes the host longer than the device needs to
 run them. So, where the attention backend reads the layout on the device, short prefills are
@@ -26,12 +27,15 @@ from ostinato.llm.kv.store import KvStore
 from ostinato.llm.prefill_memory import PrefillMemory
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ostinato.llm.models.decoder import Decoder
 
 TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
 """Buckets of tokens."""
 CHUNKS = (16, 64)
 """Buckets of chunks: an empty one costs a few programs that end at once."""
+_EVEN = 64
 
 
 class Prefiller:
@@ -58,7 +62,7 @@ class Prefiller:
     ) -> None:
         self._store, self._buckets = store, tuple(buckets)
         self._captures = attention.captures_prefill and bool(buckets)
-        device = store.keys.device
+        device = self._device = store.keys.device
         if max_pages is None:
             max_pages = -(-decoder.config.max_positions // store.page_tokens)
         most = (self._buckets[-1], CHUNKS[-1]) if self._captures else (1, 1)
@@ -76,27 +80,35 @@ class Prefiller:
             memory="shared",
         )
 
-    def run(self, chunks: Sequence[PromptChunk]) -> None:
-        """Cache `chunks`: at most one of each request, its earlier tokens being cached already."""
+    def run(self, chunks: Sequence[PromptChunk]) -> Tensor:
+        """Cache `chunks`: at most one of each request, its earlier tokens being cached already.
+
+        Returns:
+            (S, E), the hidden state of each chunk's last token.
+        """
         if not chunks:
-            return
+            return self._store.keys.new_empty(0, 0)
         with torch.inference_mode():
             bucket = self._bucket(sum(len(chunk.token_ids) for chunk in chunks), len(chunks))
             if bucket is None:
-                self._run_eagerly(chunks)
+                last_SE = self._run_eagerly(chunks)
             else:
                 self._memory.send(chunks, *bucket)
-                self._runner(*bucket)
+                last_SE = self._runner(*bucket)
+            return last_SE[: len(chunks)]
 
     def warm(self, tokens: int, chunks: int = 1) -> Decision | None:
         """Record the prefill of so many tokens ahead; None if such a prefill runs eagerly.
 
-        It is recorded with no chunk at all, so it caches nothing.
+        Then it is run once, so that what it needs is compiled. It is recorded, or run, with no
+        chunk at all, so it caches nothing.
         """
         bucket = self._bucket(tokens, chunks)
-        if bucket is None:
-            return None
         with torch.inference_mode():
+            if bucket is None:
+                if self._captures:
+                    self._step.prefill(self._packed((), tokens, chunks))
+                return None
             self._memory.send((), *bucket)
             return self._runner.warm(*bucket)
 
@@ -117,17 +129,21 @@ class Prefiller:
             CHUNKS[bisect_left(CHUNKS, chunks)],
         )
 
-    def _run_eagerly(self, chunks: Sequence[PromptChunk]) -> None:
+    def _run_eagerly(self, chunks: Sequence[PromptChunk]) -> Tensor:
         store, device = self._store, self._store.keys.device
         if not self._captures:
-            batch = pack(chunks, page_tokens=store.page_tokens, device=device)
-        else:
-            # A kernel is compiled for the number of chunks and the width of the table: few of each.
-            tokens = sum(len(chunk.token_ids) for chunk in chunks)
-            wide = 1 << max(4, (len(chunks) - 1).bit_length())
-            memory = PrefillMemory(tokens, wide, self._pages, store.page_tokens, device)
-            batch = memory.batch(tokens, wide, memory.send(chunks, tokens, wide))
-        self._step.prefill(batch)
+            return self._step.prefill(pack(chunks, page_tokens=store.page_tokens, device=device))
+        tokens = sum(len(chunk.token_ids) for chunk in chunks)
+        return self._step.prefill(self._packed(chunks, tokens, len(chunks)))
+
+    def _packed(self, chunks: Sequence[PromptChunk], tokens: int, room: int) -> PrefillBatch:
+        """Return a batch in memory of its own, with room for so many tokens and chunks."""
+        # A kernel is compiled for the number of chunks and the width of the table: few of each. And
+        # products are quicker, and kernels fewer, where the number of tokens is even enough.
+        tokens = -(-tokens // _EVEN) * _EVEN
+        wide = 1 << max(4, (room - 1).bit_length())
+        memory = PrefillMemory(tokens, wide, self._pages, self._store.page_tokens, self._device)
+        return memory.batch(tokens, wide, memory.send(chunks, tokens, wide))
 
 
 class PrefillStep(nn.Module):
@@ -145,18 +161,21 @@ class PrefillStep(nn.Module):
         self.training = decoder.training
         self._attention, self._store, self._memory = attention, store, memory
 
-    def forward(self, tokens: int, chunks: int) -> None:
-        """Cache what was sent, with room for so many tokens and chunks.
+    def forward(self, tokens: int, chunks: int) -> Tensor:
+        """Cache what was sent, with room for so many tokens and chunks; see `prefill`.
 
         Capture:
             Safe, if the attention backend captures prefills.
         """
-        self.prefill(self._memory.batch(tokens, chunks))
+        return self.prefill(self._memory.batch(tokens, chunks))
 
-    def prefill(self, batch: PrefillBatch) -> None:
-        """Cache a packed batch.
+    def prefill(self, batch: PrefillBatch) -> Tensor:
+        """Cache a packed batch, and return the hidden state of each chunk's last token, (S, E).
 
         Capture:
             As safe as the attention backend.
         """
-        self.decoder.prefill(batch, PrefillAttend(self._attention, self._store, batch))
+        attend = PrefillAttend(self._attention, self._store, batch)
+        hidden_TE = self.decoder.prefill(batch, attend)
+        last_S = (batch.row_start_S1[1:] - 1).clamp(min=0)
+        return hidden_TE.index_select(0, last_S)

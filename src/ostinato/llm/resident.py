@@ -16,10 +16,10 @@ the weights. On a CPU the host looks.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -29,12 +29,14 @@ from ostinato.graphs.options import BackendName
 from ostinato.llm.attention.base import AttentionBackend
 from ostinato.llm.kv.store import KvStore
 from ostinato.llm.params import SamplingParams
+from ostinato.llm.resident_bucket import Bucket, power_of_two
 from ostinato.llm.resident_launch import Launch, Produced, TokenLogprobs
 from ostinato.llm.resident_moves import Coming, Moves
 from ostinato.llm.resident_seat import Seat, nothing_to_settle, settle
 from ostinato.llm.resident_state import ResidentState
-from ostinato.llm.resident_step import ResidentStep, advance
+from ostinato.llm.resident_step import ResidentStep
 from ostinato.llm.sampling import Level, level_of
+from ostinato.llm.sampling_fused import FUSED_LEVELS, FusedEnd, can_fuse
 from ostinato.llm.sampling_state import bring, send
 
 if TYPE_CHECKING:
@@ -55,8 +57,8 @@ class Resident:
         max_pages: Pages that one row may need.
         ring: The most steps of one launch.
         most_logprobs: Likeliest tokens that a row may ask for beside each token; 0: no reports.
-        levels: What recordings compute. (Level.FULL,) makes one recording serve all requests, at
-            the price of some sixty kernels more in every step of greedy rows.
+        levels: What recordings compute; None: what is worth a recording of its own.
+        is_fused: Whether a step ends in kernels of its own; None: where they can be compiled.
         budget: Bytes that the recordings may keep.
         backend: As in `graphed`.
     """
@@ -72,14 +74,18 @@ class Resident:
         max_pages: int,
         ring: int,
         most_logprobs: int = 0,
-        levels: Sequence[Level] = tuple(Level),
+        levels: Sequence[Level] | None = None,
+        is_fused: bool | None = None,
         budget: int | str = "8GiB",
         backend: BackendName = "auto",
     ) -> None:
         self._page_tokens, self._ring, self._most_logprobs = store.page_tokens, ring, most_logprobs
-        self._levels = tuple(sorted({*levels, Level.FULL}))
         self._narrows = attention.cost_follows_table
         device = store.keys.device
+        is_fused = can_fuse(device) if is_fused is None else is_fused
+        if levels is None:
+            levels = FUSED_LEVELS if is_fused else tuple(Level)
+        self.levels = tuple(sorted({*levels, Level.FULL}))
         self.state = ResidentState.empty(
             max_batch,
             vocabulary=vocabulary,
@@ -89,7 +95,8 @@ class Resident:
             most_logprobs=most_logprobs,
             device=device,
         )
-        self.step = ResidentStep(decoder, attention, store, self.state, most_logprobs)
+        fused = FusedEnd.of(decoder, device) if is_fused else None
+        self.step = ResidentStep(decoder, attention, store, self.state, most_logprobs, fused)
         # A step always comes again. Steps follow each other on one stream, so they share memory. A
         # step that runs twice from the same state writes the same keys and values.
         self._runner = graphed(
@@ -103,9 +110,9 @@ class Resident:
         )
         self._bell = Bell(device)
         self._loop = self._runner.loop(device, until=self.state.ending, bell=self._bell)
-        self._moves = Moves(self.state)
+        self._moves = Moves(self.state, is_fused=is_fused)
         self._seats: dict[int, Seat] = {}
-        self._pages = torch.zeros(max_batch, max_pages, dtype=torch.int32)
+        self._pages = np.zeros((max_batch, max_pages), dtype=np.int32)
         self._moved: set[int] = set()
         self._told: dict[int, Tensor] = {}
 
@@ -123,7 +130,7 @@ class Resident:
         """Seat a request in an empty row, from the next launch on.
 
         Either the keys and values of all tokens but the last are cached: then `launch` goes on from
-        here. Or all are: then `begin` gives the first token from the prefill's logits.
+        here. Or all are: then `begin` gives the first token from the prefill.
 
         Args:
             ids: The prompt, and what the request produced before it was preempted.
@@ -163,7 +170,7 @@ class Resident:
     def set_pages(self, row: int, pages: Sequence[int]) -> None:
         """Set the pages of a row, from position 0 on; sent with the next launch."""
         self._insist(row in self._seats, f"row {row} is empty")
-        self._pages[row, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
+        self._pages[row, : len(pages)] = pages
         self._seats[row].pages = len(pages)
         self._moved.add(row)
 
@@ -184,23 +191,25 @@ class Resident:
         """Rows that are taken."""
         return tuple(sorted(self._seats))
 
-    def begin(self, rows: Sequence[int], logits_SV: Tensor) -> Launch:
-        """Give the rows their next token from logits that a prefill computed.
+    def begin(self, rows: Sequence[int], hidden_SE: Tensor) -> Launch:
+        """Give the rows their next token from what a prefill computed.
 
         Args:
-            rows: Rows whose tokens are all cached, in the order of the logits.
+            rows: Rows whose tokens are all cached, in the order of the hidden states.
+            hidden_SE: Of the last token of each.
         """
         self._insist(set(rows) <= self._seats.keys(), f"rows {list(rows)} are not all taken")
         seats = [self._seats[row] for row in rows]
         self._insist(not any(seat.is_bound for seat in seats), "a grammar needs a launch")
+        level = self._level(seats)
+        keeps = level is Level.FULL
         with torch.inference_mode():
             self._moves.send()
-            index = bring(torch.tensor(rows), logits_SV.device)
-            picked = self.state.pick(index)
+            index = bring(torch.tensor(rows), hidden_SE.device)
+            picked = self.state.pick(index, keeps_history=keeps)
             picked.count.zero_()
-            level = self._level(seats)
-            advance(picked, logits_SV, level, self._reported(seats))
-            self.state.put(index, picked)
+            self.step.end(picked, hidden_SE, level, self._reported(seats))
+            self.state.put(index, picked, keeps_history=keeps)
             for seat in seats:
                 seat.cached += 1
             return Launch(
@@ -208,7 +217,7 @@ class Resident:
                 picked.logprobs,
                 dict(enumerate(rows)),
                 self._asked(rows),
-                steps=1,
+                steps=0,
                 on_read=nothing_to_settle,
             )
 
@@ -287,6 +296,7 @@ class Resident:
         with_logprobs: bool = False,
     ) -> Decision:
         """Record the step that serves `rows` rows of `pages` pages, ahead of a launch."""
+        level = self.level_for([level])
         bucket = self._bucket(rows, pages, level, with_logprobs=with_logprobs)
         with torch.inference_mode():
             return self._loop.warm(*bucket.key)
@@ -306,7 +316,7 @@ class Resident:
             for row, seat in self._seats.items()
         }
 
-    def _bucket_for(self, shares: Mapping[int, int]) -> _Bucket:
+    def _bucket_for(self, shares: Mapping[int, int]) -> Bucket:
         pages = 1
         for row, seat in self._seats.items():
             steps = shares[row]
@@ -324,20 +334,24 @@ class Resident:
             with_logprobs=self._reported(seats) is not None,
         )
 
-    def _bucket(self, rows: int, pages: int, level: Level, *, with_logprobs: bool) -> _Bucket:
+    def _bucket(self, rows: int, pages: int, level: Level, *, with_logprobs: bool) -> Bucket:
         most_rows, most_pages = self._pages.shape
         # Penalties look at the tokens known, so their cost follows the pages too.
         narrows = self._narrows or level is Level.FULL
-        return _Bucket(
-            _power_of_two(rows, most_rows),
-            _power_of_two(pages, most_pages) if narrows else most_pages,
+        return Bucket(
+            power_of_two(rows, most_rows),
+            power_of_two(pages, most_pages) if narrows else most_pages,
             level,
             with_logprobs,
         )
 
+    def level_for(self, levels: Iterable[Level]) -> Level:
+        """Return what a recording computes that serves requests of these levels."""
+        needed = max(levels)
+        return next(level for level in self.levels if level >= needed)
+
     def _level(self, seats: Sequence[Seat]) -> Level:
-        needed = max(seat.level for seat in seats)
-        return next(level for level in self._levels if level >= needed)
+        return self.level_for(seat.level for seat in seats)
 
     def _reported(self, seats: Sequence[Seat]) -> int | None:
         asks = any(seat.logprobs is not None for seat in seats)
@@ -352,7 +366,8 @@ class Resident:
         if self._moved:
             rows = slice(min(self._moved), max(self._moved) + 1)
             wide = max(seat.pages for seat in self._seats.values())
-            send(self.state.pages_BP[rows, :wide], self._pages[rows, :wide].contiguous())
+            changed = torch.from_numpy(self._pages[rows, :wide].copy())
+            send(self.state.pages_BP[rows, :wide], changed)
             self._moved.clear()
 
     def _wake_told(self) -> None:
@@ -372,21 +387,3 @@ class Resident:
                 code="OST5131",
                 remedy="report it with the text of the error",
             )
-
-
-@dataclass(frozen=True, slots=True)
-class _Bucket:
-    """What a recording is keyed by."""
-
-    rows: int
-    pages: int
-    level: Level
-    with_logprobs: bool
-
-    @property
-    def key(self) -> tuple[int, int, Level, bool]:
-        return self.rows, self.pages, self.level, self.with_logprobs
-
-
-def _power_of_two(wanted: int, most: int) -> int:
-    return min(1 << (wanted - 1).bit_length(), most)

@@ -58,7 +58,9 @@ class Launch:
     """A queued launch.
 
     Attributes:
-        steps: The most steps that it ran: on a GPU, those it may have run; it can end early.
+        steps: The most steps that it ran: on a GPU, those it may have run; it can end early. 0
+            where the tokens came of a prefill.
+        bucket_rows: Rows that each step computed, padding included.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Launch:
             began: Recorded, with timing, before its first step was queued; None on a CPU.
         """
         self.steps = steps
+        self.bucket_rows = len(output_BF)
         self._began = began
         self._rows, self._asked = dict(rows), dict(asked)
         self._on_read = on_read

@@ -44,8 +44,8 @@ class Coming:
 class Moves:
     """What has changed in the rows of a state since the last launch."""
 
-    def __init__(self, state: ResidentState) -> None:
-        self._state = state
+    def __init__(self, state: ResidentState, *, is_fused: bool = False) -> None:
+        self._state, self._is_fused = state, is_fused
         self._coming: dict[int, Coming] = {}
         self._endings: dict[int, Ending] = {}
 
@@ -61,15 +61,24 @@ class Moves:
 
     def send(self) -> None:
         """Queue the copies of all that was noted; waits for nothing."""
+        if self._endings:
+            if self._is_fused:
+                # Only here: not every machine has triton.
+                from ostinato.llm.kernels.seating import deal_out
+
+                deal_out(self._state, self._endings, self._coming)
+            else:
+                self._copy()
+        self._coming.clear()
+        self._endings.clear()
+
+    def _copy(self) -> None:
         state, device = self._state, self._state.place_BF.device
         coming = list(self._coming.values())
         if coming:
             rows_R = bring(torch.tensor(list(self._coming)), device)
             state.sampling.settle([each.arrival for each in coming], rows_R)
             state.seat(rows_R, bring(torch.tensor([each.place for each in coming]), device))
-        if self._endings:
-            rows_R = bring(torch.tensor(list(self._endings)), device)
-            endings = [int(ending) for ending in self._endings.values()]
-            state.set_endings(rows_R, bring(torch.tensor(endings), device))
-        self._coming.clear()
-        self._endings.clear()
+        rows_R = bring(torch.tensor(list(self._endings)), device)
+        endings = [int(ending) for ending in self._endings.values()]
+        state.set_endings(rows_R, bring(torch.tensor(endings), device))

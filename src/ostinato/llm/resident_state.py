@@ -157,19 +157,20 @@ class ResidentState:
             None if self.logprobs is None else self.logprobs.first(rows),
         )
 
-    def pick(self, rows: Tensor) -> ResidentState:
-        """Return copies of some rows."""
+    def pick(self, rows: Tensor, *, keeps_history: bool = True) -> ResidentState:
+        """Return copies of some rows; see `SamplingState.pick`."""
         return replace(
             self,
-            sampling=self.sampling.pick(rows),
+            sampling=self.sampling.pick(rows, keeps_history=keeps_history),
             place_BF=self.place_BF.index_select(0, rows),
             output_BF=self.output_BF.index_select(0, rows),
             logprobs=None if self.logprobs is None else self.logprobs.pick(rows),
         )
 
-    def put(self, rows: Tensor, picked: ResidentState) -> None:
+    def put(self, rows: Tensor, picked: ResidentState, *, keeps_history: bool = True) -> None:
         """Copy rows that were picked, and have moved on, back; their rings stay with the copy."""
-        self.sampling.put(rows, picked.sampling)
+        if keeps_history:
+            self.sampling.put(rows, picked.sampling)
         self.place_BF.index_copy_(0, rows, picked.place_BF)
         self.output_BF.index_copy_(0, rows, picked.output_BF)
 

@@ -22,10 +22,15 @@ from ostinato.llm.sampling_logprobs import logprobs
 
 if TYPE_CHECKING:
     from ostinato.llm.models.decoder import Decoder
+    from ostinato.llm.sampling_fused import FusedEnd
 
 
 class ResidentStep(nn.Module):
-    """A module, so that the decoder's weights are found and watched."""
+    """A module, so that the decoder's weights are found and watched.
+
+    Args:
+        fused: What ends the step in kernels of its own; None: plain torch does.
+    """
 
     def __init__(
         self,
@@ -34,10 +39,12 @@ class ResidentStep(nn.Module):
         store: KvStore,
         state: ResidentState,
         most_logprobs: int,
+        fused: FusedEnd | None = None,
     ) -> None:
         super().__init__()
         self.decoder = decoder
         self.training = decoder.training
+        self._fused = fused
         self._attention, self._store, self._state = attention, store, state
         self._most_logprobs = most_logprobs
 
@@ -54,13 +61,32 @@ class ResidentStep(nn.Module):
             Safe.
         """
         state = self._state.first(rows, pages, self._store.page_tokens)
-        rests_B, next_B = state.standing()
-        lengths_B = next_B.masked_fill(rests_B, 0)
-        slots_B = self._store.slots_at(state.pages_BP, state.position, lengths_B)
+        most_logprobs = self._most_logprobs if with_logprobs else None
+        lengths_B, slots_B = self._places(state)
         attend = DecodeAttend(self._attention, self._store, state.pages_BP, lengths_B)
         hidden_BE = self.decoder.decode(state.token, state.position, slots_B, attend)
-        logits_BV = self.decoder.logits(hidden_BE)
-        advance(state, logits_BV, level, self._most_logprobs if with_logprobs else None)
+        self.end(state, hidden_BE, level, most_logprobs)
+
+    def end(
+        self, state: ResidentState, hidden_BE: Tensor, level: Level, most_logprobs: int | None
+    ) -> None:
+        """Choose each running row's next token, and move the row on by it; see `advance`.
+
+        Capture:
+            Safe.
+        """
+        if self._fused is not None:
+            self._fused.take(hidden_BE, state, level, most_logprobs)
+        else:
+            advance(state, self.decoder.logits(hidden_BE), level, most_logprobs)
+
+    def _places(self, state: ResidentState) -> tuple[Tensor, Tensor]:
+        """Return each row's length with its new token, 0 where it rests, and that token's slot."""
+        if self._fused is not None:
+            return self._fused.stand(state, self._store.page_tokens)
+        rests_B, next_B = state.standing()
+        lengths_B = next_B.masked_fill(rests_B, 0)
+        return lengths_B, self._store.slots_at(state.pages_BP, state.position, lengths_B)
 
 
 def advance(

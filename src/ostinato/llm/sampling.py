@@ -3,7 +3,7 @@
 A row's token is a pure function of its own logits, parameters, history and position. Other rows,
 the batch size and the row's index change nothing, to the bit.
 
-How much a step has to compute depends on what its rows ask for, so there are three levels; a row
+How much a step has to compute depends on what its rows ask for, so there are four levels; a row
 gets the same token at every level that serves it.
 
 Shapes: B rows, V vocabulary.
@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ostinato.llm.params import SamplingParams
 from ostinato.llm.sampling_allowed import bar
-from ostinato.llm.sampling_draws import draw, odds, uniform
-from ostinato.llm.sampling_filters import cut
+from ostinato.llm.sampling_draws import coldness, noise, odds, race
+from ostinato.llm.sampling_filters import stays
 from ostinato.llm.sampling_penalties import adjust
 from ostinato.llm.sampling_state import SamplingState
 
@@ -34,8 +34,10 @@ class Level(IntEnum):
     """The likeliest token."""
     DRAWN = 1
     """Temperature, and a draw from the whole vocabulary."""
-    FULL = 2
-    """Grammar, min_tokens, biases, penalties before; top-k, top-p, min-p after the temperature."""
+    CUT = 2
+    """Top-k, top-p and min-p, and a draw from what they leave."""
+    FULL = 3
+    """Before that, what changes logits: grammar, min_tokens, biases, penalties."""
 
 
 def level_of(params: SamplingParams) -> Level:
@@ -53,7 +55,7 @@ def level_of(params: SamplingParams) -> Level:
     if params.is_greedy:
         return Level.GREEDY
     cuts = params.top_k or params.top_p != 1 or params.min_p
-    return Level.FULL if cuts else Level.DRAWN
+    return Level.CUT if cuts else Level.DRAWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,25 +97,23 @@ def sample(
     is_broken_B = best_B - best_B != 0  # unlike isfinite, two kernels
     if level is Level.GREEDY:
         return Sampled(likeliest_B, is_broken_B)
-    is_greedy_B = state.temperature == 0
-    temperature_B = state.temperature.masked_fill(is_greedy_B, 1.0)
+    logits_BV = logits_BV.float()
+    noise_BV = noise(state.stream, positions_B, logits_BV.shape[1])
+    race_BV = race(logits_BV, state.temperature, noise_BV)
+    if level is not Level.DRAWN:
+        race_BV.masked_fill_(~_stays(logits_BV, best_B.float(), state), -torch.inf)
+    drawn_B = race_BV.argmax(dim=-1)  # of several, the first
+    return Sampled(torch.where(state.temperature == 0, likeliest_B, drawn_B), is_broken_B)
+
+
+def _stays(logits_BV: Tensor, best_B: Tensor, state: SamplingState) -> Tensor:
     # Below the best one: whatever the temperature, nothing overflows.
-    scores_BV = (logits_BV.float() - best_B.float()[:, None]) / temperature_B[:, None]
-    drawn_B = _draw(scores_BV, state, positions_B, level)
-    return Sampled(torch.where(is_greedy_B, likeliest_B, drawn_B), is_broken_B)
-
-
-def _draw(scores_BV: Tensor, state: SamplingState, positions_B: Tensor, level: Level) -> Tensor:
-    """Draw from scores of which the best is 0."""
-    share_BV = scores_BV.exp()
-    odds_BV = odds(share_BV)
-    if level is Level.FULL:
-        odds_BV = cut(
-            scores_BV,
-            share_BV,
-            odds_BV,
-            top_k_B=state.top_k,
-            top_p_B=state.top_p,
-            min_p_B=state.min_p,
-        )
-    return draw(odds_BV, uniform(state.stream, positions_B))
+    share_BV = ((logits_BV - best_B[:, None]) * coldness(state.temperature)[:, None]).exp()
+    return stays(
+        logits_BV,
+        share_BV,
+        odds(share_BV),
+        top_k_B=state.top_k,
+        top_p_B=state.top_p,
+        min_p_B=state.min_p,
+    )

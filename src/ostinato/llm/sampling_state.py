@@ -30,10 +30,11 @@ STOP_ROOM = 32
 BIAS_ROOM = 300
 """Biased tokens that fit in a row."""
 
-_STREAM, _TOP_K, _MIN_TOKENS, _PRODUCED, _BOUND, _WHOLE = range(6)
-_TEMPERATURE, _TOP_P, _MIN_P, _REPETITION, _PRESENCE, _FREQUENCY, _REAL = range(7)
-_STOPS = slice(_WHOLE, _WHOLE + STOP_ROOM)
-_BIASED = slice(_WHOLE + STOP_ROOM, _WHOLE + STOP_ROOM + BIAS_ROOM)
+# Which column of a row is what; kernels read them too.
+STREAM, TOP_K, _MIN_TOKENS, PRODUCED, BOUND, WHOLE = range(6)
+TEMPERATURE, TOP_P, MIN_P, _REPETITION, _PRESENCE, _FREQUENCY, _REAL = range(7)
+_STOPS = slice(WHOLE, WHOLE + STOP_ROOM)
+_BIASED = slice(WHOLE + STOP_ROOM, WHOLE + STOP_ROOM + BIAS_ROOM)
 _BIASES = slice(_REAL, _REAL + BIAS_ROOM)
 _NO_TOKEN = -1
 
@@ -150,7 +151,7 @@ class SamplingState:
             )
         # An unused place of a bias adds 0 to token 0, which changes nothing.
         whole_F = np.zeros(self.whole_BF.shape[1], dtype=np.int64)
-        whole_F[:_WHOLE] = (
+        whole_F[:WHOLE] = (
             hash_seed(seed),
             params.top_k,
             params.min_tokens,
@@ -193,6 +194,10 @@ class SamplingState:
         history_BW = self.history_BW[:, : known_RW.shape[1]]
         history_BW.index_copy_(0, rows_R, bring(torch.from_numpy(known_RW), device))
         self.counts_BV.index_fill_(0, rows_R, 0)
+        self.count_again(arrivals)
+
+    def count_again(self, arrivals: Sequence[Arrival]) -> None:
+        """Count what rows had produced before they were preempted; their counts are zero."""
         for arrival in arrivals:
             if len(arrival.ids) > arrival.prompt_tokens:  # it goes on after a preemption
                 span = slice(arrival.prompt_tokens, len(arrival.ids))
@@ -219,7 +224,7 @@ class SamplingState:
         at_B1 = positions_B.masked_fill(~emits_B, beside).clamp(max=beside)[:, None]
         self.history_BW.scatter_(1, at_B1, token_B[:, None].int())
         self.counts_BV.scatter_add_(1, token_B[:, None], emits_B[:, None].int())
-        self.whole_BF[:, _PRODUCED].add_(emits_B)
+        self.whole_BF[:, PRODUCED].add_(emits_B)
 
     def first(self, rows: int, width: int) -> SamplingState:
         """Return the same memory, of the first `rows` rows, to look at `width` tokens each."""
@@ -232,14 +237,23 @@ class SamplingState:
             width,
         )
 
-    def pick(self, rows: Tensor) -> SamplingState:
-        """Return copies of some rows."""
+    def pick(self, rows: Tensor, *, keeps_history: bool = True) -> SamplingState:
+        """Return copies of some rows.
+
+        Args:
+            keeps_history: What only `Level.FULL` reads, and nearly all of the memory, too; if not,
+                other rows' stands in its place.
+        """
+        history_BW, counts_BV, allowed_BX = (
+            each.index_select(0, rows) if keeps_history else each[: len(rows)]
+            for each in (self.history_BW, self.counts_BV, self.allowed_BX)
+        )
         return SamplingState(
             self.whole_BF.index_select(0, rows),
             self.real_BF.index_select(0, rows),
-            self.history_BW.index_select(0, rows),
-            self.counts_BV.index_select(0, rows),
-            self.allowed_BX.index_select(0, rows),
+            history_BW,
+            counts_BV,
+            allowed_BX,
             self.width,
         )
 
@@ -252,12 +266,12 @@ class SamplingState:
     @property
     def stream(self) -> Tensor:
         """Where each row's random numbers begin, (B,)."""
-        return self.whole_BF[:, _STREAM]
+        return self.whole_BF[:, STREAM]
 
     @property
     def top_k(self) -> Tensor:
         """Tokens to draw from, (B,); 0 is off."""
-        return self.whole_BF[:, _TOP_K]
+        return self.whole_BF[:, TOP_K]
 
     @property
     def min_tokens(self) -> Tensor:
@@ -267,12 +281,12 @@ class SamplingState:
     @property
     def produced(self) -> Tensor:
         """New tokens so far, (B,)."""
-        return self.whole_BF[:, _PRODUCED]
+        return self.whole_BF[:, PRODUCED]
 
     @property
     def is_bound(self) -> Tensor:
         """Whether a grammar says what may come, (B,): 1 or 0."""
-        return self.whole_BF[:, _BOUND]
+        return self.whole_BF[:, BOUND]
 
     @property
     def stop_ids(self) -> Tensor:
@@ -292,17 +306,17 @@ class SamplingState:
     @property
     def temperature(self) -> Tensor:
         """Temperature, (B,); 0 is greedy."""
-        return self.real_BF[:, _TEMPERATURE]
+        return self.real_BF[:, TEMPERATURE]
 
     @property
     def top_p(self) -> Tensor:
         """Mass to draw from, (B,)."""
-        return self.real_BF[:, _TOP_P]
+        return self.real_BF[:, TOP_P]
 
     @property
     def min_p(self) -> Tensor:
         """Least share of the likeliest token's probability, (B,)."""
-        return self.real_BF[:, _MIN_P]
+        return self.real_BF[:, MIN_P]
 
     @property
     def repetition(self) -> Tensor:

@@ -17,7 +17,7 @@ from pathlib import Path
 from ostinato.errors import UsageError, WrongTypeError
 
 _log = logging.getLogger(__name__)
-_VERSION = 1
+_VERSION = 2  # 1 had another list of levels
 
 
 @dataclass(frozen=True, slots=True)

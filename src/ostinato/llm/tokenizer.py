@@ -73,13 +73,32 @@ class Tokenizer:
             UsageError: OST5041, the model has no chat template; OST2030, it refuses the messages;
                 OST5042, they have half a character, a lone surrogate.
         """
+        return self.encode_conversation(messages, None, {})
+
+    def encode_conversation(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        variables: Mapping[str, Any],
+    ) -> list[int]:
+        """Do as `encode_chat`, for a template that reads `tools` or other `variables`.
+
+        Raises:
+            UsageError: As `encode_chat`.
+        """
         if self.chat_template is None:
             raise UsageError(
                 "the prompt is a conversation, and the model's tokenizer has no chat template",
                 code="OST5041",
                 remedy="pass the prompt as one text, or use a model that was trained to converse",
             )
-        text = render_chat(self.chat_template, messages, special_tokens=self.special_tokens)
+        text = render_chat(
+            self.chat_template,
+            messages,
+            special_tokens=self.special_tokens,
+            tools=tools,
+            **variables,
+        )
         _check_whole(text)
         ids: list[int] = self.inner.encode(text, add_special_tokens=False).ids
         return ids

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _TOKENS_AHEAD = 1024  # of the rows that no profile tells of
+_SHORT = 128  # tokens of a prompt that many others may come with
 
 
 class Warming:
@@ -62,7 +63,7 @@ class Warming:
         shape = Shape(
             rows=_power_of_two(1 + max(r.row for r in replies if r.row is not None)),
             pages=_power_of_two(self._limits.pages_for(tokens)),
-            level=max(level_of(r.request.params) for r in replies),
+            level=self._resident.level_for(level_of(r.request.params) for r in replies),
             with_logprobs=any(r.request.params.logprobs is not None for r in replies),
         )
         self._done.add(shape)
@@ -76,7 +77,7 @@ class Warming:
                 continue
             self._done.add(shape)
             if isinstance(shape, int):
-                self._prefiller.warm(shape)
+                self._prefiller.warm(shape, chunks=1 + shape // _SHORT)
             else:
                 self._resident.warm(
                     shape.rows, shape.pages, Level(shape.level), with_logprobs=shape.with_logprobs
@@ -99,13 +100,14 @@ class Warming:
         )
 
     def _prefills(self) -> Iterable[int]:
-        return (tokens for tokens in TOKENS if tokens <= self._limits.prefill_tokens)
+        yield from (tokens for tokens in TOKENS if tokens <= self._limits.prefill_tokens)
+        yield self._limits.prefill_tokens_alone or self._limits.prefill_tokens
 
     def _growing(self) -> Iterable[Shape]:
         tokens = min(_TOKENS_AHEAD, self._limits.max_model_len)
         pages = _power_of_two(self._limits.pages_for(tokens))
         rows = [1 << power for power in range(self._limits.max_batch.bit_length())]
-        for level in (Level.GREEDY, Level.DRAWN, Level.FULL):
+        for level in self._resident.levels:
             yield from (Shape(each, pages, level) for each in rows)
 
 

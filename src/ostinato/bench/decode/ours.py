@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ostinato.bench.attempt import error_text
-from ostinato.bench.decode.rows import OURS, DecodeRow
+from ostinato.bench.decode.kernels import kernels_of
+from ostinato.bench.decode.rows import DecodeRow
 from ostinato.llm import Engine, EngineConfig, SamplingParams
 from ostinato.llm.models import DecoderConfig
 from ostinato.measure import Spread
@@ -42,6 +44,7 @@ class _Timed:
 
 
 def measure_ours(
+    label: str,
     name: str,
     config: Mapping[str, Any],
     batches: Sequence[int],
@@ -49,12 +52,15 @@ def measure_ours(
     *,
     options: Mapping[str, Any],
     read_tb_s: float,
+    with_kernels: bool,
     note: Callable[[Mapping[str, Any]], None],
 ) -> Iterator[DecodeRow]:
     """Yield a row for each batch of one model.
 
     Args:
+        label: What the engine is called, with these options.
         options: Of the engine.
+        with_kernels: Whether each row says which kernels its steps ran, and for how long.
         note: Is told facts about the model.
     """
     began = perf_counter()
@@ -73,7 +79,7 @@ def measure_ours(
         )
     except Exception as error:  # noqa: BLE001 - it becomes the rows of the result, in full view
         for batch in batches:
-            yield DecodeRow(OURS, name, batch, error=error_text(error))
+            yield DecodeRow(label, name, batch, error=error_text(error))
         return
     with engine:
         ready_s = perf_counter() - began
@@ -84,7 +90,8 @@ def measure_ours(
         warm_s = perf_counter() - began
         floor_ms = engine.read_bytes / read_tb_s / 1e9 if read_tb_s else None
         for batch in batches:
-            yield _row(engine, name, batch, work, chance, floor_ms)
+            row = _row(engine, label, name, batch, work, chance, floor_ms)
+            yield _with_kernels(row, engine, work, chance) if with_kernels else row
         note(
             {
                 "read_bytes": engine.read_bytes,
@@ -92,6 +99,8 @@ def measure_ours(
                 "first_token_s": round(first_s, 2),
                 "warm_s": round(warm_s, 2),
                 "attention": engine.attention_choice.name,
+                "path": engine.decode_path.name,
+                "why": engine.decode_path.why,
                 "recordings_bytes": sum(graph.bytes for graph in engine.report().graphs),
                 "recordings": len(engine.report().graphs),
             }
@@ -99,7 +108,13 @@ def measure_ours(
 
 
 def _row(
-    engine: Engine, name: str, batch: int, work: Work, chance: random.Random, floor_ms: float | None
+    engine: Engine,
+    label: str,
+    name: str,
+    batch: int,
+    work: Work,
+    chance: random.Random,
+    floor_ms: float | None,
 ) -> DecodeRow:
     try:
         for _ in range(2):  # the first time, shapes are recorded
@@ -107,12 +122,12 @@ def _row(
         firsts = [_run(engine, batch, 1, work, chance).seconds for _ in range(work.firsts)]
         wholes = [_run(engine, batch, work.new + 1, work, chance) for _ in range(work.wholes)]
     except Exception as error:  # noqa: BLE001 - it becomes a row of the result, in full view
-        return DecodeRow(OURS, name, batch, error=error_text(error))
+        return DecodeRow(label, name, batch, error=error_text(error))
     first_s = median(firsts)
     spread = Spread.of([(whole.seconds - first_s) / work.new * 1e6 for whole in wholes])
     spans = [whole.span_s / whole.steps * 1e3 for whole in wholes if whole.steps and whole.span_s]
     return DecodeRow(
-        OURS,
+        label,
         name,
         batch,
         tpot_ms=spread.median_us / 1e3,
@@ -123,6 +138,20 @@ def _row(
         floor_ms=floor_ms,
         setting=f"{work.prompt} in, {work.new} out, greedy, K {engine.limits.steps_per_launch}",
     )
+
+
+def _with_kernels(row: DecodeRow, engine: Engine, work: Work, chance: random.Random) -> DecodeRow:
+    if row.error:
+        return row
+    try:
+        run = partial(_steps, engine, row.batch, work.new, work, chance)
+        return replace(row, kernels=kernels_of(run))
+    except Exception as error:  # noqa: BLE001 - the row's own numbers are good all the same
+        return replace(row, setting=f"{row.setting}; no kernels: {error_text(error)}")
+
+
+def _steps(engine: Engine, batch: int, new: int, work: Work, chance: random.Random) -> int:
+    return _run(engine, batch, new, work, chance).steps
 
 
 def _run(engine: Engine, batch: int, new: int, work: Work, chance: random.Random) -> _Timed:

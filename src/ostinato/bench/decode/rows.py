@@ -14,6 +14,20 @@ OURS = "ostinato"
 
 
 @dataclass(frozen=True, slots=True)
+class KernelTime:
+    """One kernel in the steps of a row.
+
+    Attributes:
+        per_step: How often a step runs it.
+        us: What that takes, per step.
+    """
+
+    name: str
+    per_step: float
+    us: float
+
+
+@dataclass(frozen=True, slots=True)
 class DecodeRow:
     """One engine with one model at one batch size.
 
@@ -25,6 +39,7 @@ class DecodeRow:
         span_ms: Time per step that launches took on the device, by its own events.
         floor_ms: The weights' bytes at the best read bandwidth of this run.
         setting: What else decides the numbers.
+        kernels: What its steps ran, where that was asked for.
         error: Why there are none.
     """
 
@@ -38,6 +53,7 @@ class DecodeRow:
     span_ms: float | None = None
     floor_ms: float | None = None
     setting: str = ""
+    kernels: tuple[KernelTime, ...] = ()
     error: str = ""
 
     @property
@@ -57,7 +73,7 @@ class DecodeRow:
     def to_dict(self) -> dict[str, Any]:
         """Return the row with what follows from it, without what is not known."""
         values = asdict(self) | {"floor_share": self.floor_share, "host_ratio": self.host_ratio}
-        return {key: value for key, value in values.items() if value not in (None, "")}
+        return {key: value for key, value in values.items() if value not in (None, "", ())}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +121,7 @@ def read_result(file: Path) -> DecodeResult:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
         rows = tuple(
-            DecodeRow(**{key: value for key, value in row.items() if key in known})
+            DecodeRow(**{key: value for key, value in row.items() if key in known - {"kernels"}})
             for row in values["rows"]
         )
         return DecodeResult(values, float(values.get("read_tb_s", 0)), values["models"], rows)

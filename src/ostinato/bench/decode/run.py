@@ -18,7 +18,7 @@ from ostinato.bench.decode.bandwidth import read_tb_s
 from ostinato.bench.decode.models import MODELS, TINY
 from ostinato.bench.decode.ours import Work, measure_ours
 from ostinato.bench.decode.peers import WAYS, measure_peers
-from ostinato.bench.decode.rows import OURS, DecodeResult
+from ostinato.bench.decode.rows import OURS, DecodeResult, DecodeRow
 from ostinato.bench.head import describe_run
 from ostinato.bench.run import device_named
 from ostinato.errors import UsageError
@@ -37,6 +37,8 @@ class DecodeOptions:
         with_peers: Whether transformers is measured beside.
         peer_batches: Batches for transformers.
         engine: Options of the engine.
+        quantize: Kinds of weights, in rows of their own beside the plain ones.
+        with_kernels: Whether rows of the engine say which kernels ran.
         budget_s: After so many seconds, what remains is reported as not run.
         is_tiny: Toy sizes: to see that everything runs.
 
@@ -50,6 +52,8 @@ class DecodeOptions:
     with_peers: bool = True
     peer_batches: Sequence[int] = (1, 32)
     engine: Mapping[str, Any] = field(default_factory=dict)
+    quantize: tuple[str, ...] = ()
+    with_kernels: bool = False
     budget_s: float | None = None
     is_tiny: bool = False
 
@@ -83,8 +87,9 @@ def run_decode(options: DecodeOptions, *, tell: Tell, save: Save) -> DecodeResul
     head = describe_run(device) | {"benchmark": "decode", "options": asked}
     result = DecodeResult(head | {"engine_options": dict(options.engine)}, read_tb_s=rate)
     for name in options.chosen:
-        result = _ours(name, options, device, result, tell, save)
-        _free(device)
+        for kind in ("none", *options.quantize):
+            result = _ours(name, kind, options, device, deadline, result, tell, save)
+            _free(device)
     for engine in WAYS if options.with_peers else ():
         for name in reversed(options.chosen):
             result = _peers(engine, name, options, device, deadline, result, tell, save)
@@ -94,27 +99,36 @@ def run_decode(options: DecodeOptions, *, tell: Tell, save: Save) -> DecodeResul
 
 def _ours(
     name: str,
+    quantize: str,
     options: DecodeOptions,
     device: torch.device,
+    deadline: Deadline,
     result: DecodeResult,
     tell: Tell,
     save: Save,
 ) -> DecodeResult:
     facts: dict[str, Any] = {}
-    tell(f"{name}: {OURS}")
-    rows = measure_ours(
+    label = OURS if quantize == "none" else f"{OURS}, {quantize}"
+    if deadline.refusal:
+        rows = [DecodeRow(label, name, each, error=deadline.refusal) for each in options.batches]
+        return replace(result, rows=(*result.rows, *rows))
+    tell(f"{name}: {label}")
+    measured = measure_ours(
+        label,
         name,
         TINY if options.is_tiny else MODELS[name],
         options.batches,
         _work(options),
-        options={"device": str(device), **options.engine},
+        options={"device": str(device), "quantize": quantize, **options.engine},
         read_tb_s=result.read_tb_s,
+        with_kernels=options.with_kernels,
         note=facts.update,
     )
-    for row in rows:
+    for row in measured:
         result = replace(result, rows=(*result.rows, row))
         save(result)
-    result = replace(result, models={**result.models, name: facts})
+    known = name if quantize == "none" else f"{name}, {quantize}"
+    result = replace(result, models={**result.models, known: facts})
     save(result)
     return result
 

@@ -22,10 +22,17 @@ def as_text(result: DecodeResult) -> str:
         said = ", ".join(f"{key} {value}" for key, value in facts.items())
         title = f"{model}: {weights} read per step; {said}"
         parts.append(title + "\n" + aligned(_HEAD, [_cells(row) for row in rows]))
+        parts += [_kernels(row) for row in rows if row.kernels]
     claims = claims_of(result)
     if claims:
         parts.append("\n".join(claim_lines(claims)))
     return "\n\n".join(parts)
+
+
+def _kernels(row: DecodeRow) -> str:
+    lines = [f"{row.engine}, {row.model}, batch {row.batch}: kernels of a step, us"]
+    lines += [f"{each.us:9.1f}  {each.per_step:6.1f} x {each.name}" for each in row.kernels[:12]]
+    return "\n".join(lines)
 
 
 def _cells(row: DecodeRow) -> tuple[str, ...]:

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from ostinato.llm.attention.triton_plans import DecodePlans, decode_plans, prefill_plan
+from ostinato.llm.kernels.early import can_begin_early
 from ostinato.llm.kernels.paged_decode import Workspace, paged_decode
+from ostinato.llm.kernels.paged_decode_few import paged_decode_few
 from ostinato.llm.kernels.paged_prefill import PrefillPlan, paged_prefill
 
 if TYPE_CHECKING:
@@ -39,12 +41,14 @@ class TritonAttention:
     Attributes:
         shared: What decoding programs tell each other; None: the invariant mode, where a token's
             bits do not depend on its company.
+        is_early: Whether kernels can begin before the one ahead of them has ended.
     """
 
     shape: AttentionShape
     decode_plans: DecodePlans
     prefill_plan: PrefillPlan
     shared: Workspace | None
+    is_early: bool = False
     name: str = "triton"
     cost_follows_table: bool = False
     captures_prefill: bool = True
@@ -71,12 +75,38 @@ class TritonAttention:
         if not is_invariant:
             count = plans.programs
             shared = Workspace.empty(2 * count, count, shape.group, shape.head_dim, device)
-        return cls(shape, plans, prefill_plan(shape, dtype), shared)
+        return cls(
+            shape, plans, prefill_plan(shape, dtype), shared, is_early=can_begin_early(device)
+        )
 
     def decode(
         self, layer: int, q_BHD: Tensor, store: KvStore, pages_BP: Tensor, lengths_B: Tensor
     ) -> Tensor:
         return self._by_rows(layer, q_BHD, store, pages_BP, lengths_B)
+
+    def decode_next(
+        self, layer: int, q_BHD: Tensor, store: KvStore, pages_BP: Tensor, lengths_B: Tensor
+    ) -> Tensor:
+        """Do as `decode`, beginning before the kernel ahead has ended.
+
+        That kernel must have written nothing of this layer but the queries and the new tokens'
+        keys and values, and let others begin after its own wait (`kernels/early.py`).
+        """
+        plan = self.decode_plans.fit_next(len(q_BHD))
+        if plan is None or self.shared is None:
+            return self._by_rows(layer, q_BHD, store, pages_BP, lengths_B, is_next=self.is_early)
+        return paged_decode_few(
+            q_BHD,
+            store.keys[layer],
+            store.values[layer],
+            pages_BP,
+            lengths_B,
+            scale=self.shape.scales[layer],
+            window=self.shape.windows[layer],
+            plan=plan,
+            shared=self.shared,
+            is_early=self.is_early,
+        )
 
     def prefill(self, layer: int, q_THD: Tensor, store: KvStore, batch: PrefillBatch) -> Tensor:
         if self.shared is None:
@@ -119,6 +149,8 @@ class TritonAttention:
         pages_XP: Tensor,
         lengths_B: Tensor,
         owner_B: Tensor | None = None,
+        *,
+        is_next: bool = False,
     ) -> Tensor:
         return paged_decode(
             q_BHD,
@@ -131,4 +163,6 @@ class TritonAttention:
             plan=self.decode_plans.fit(len(q_BHD)),
             shared=self.shared,
             owner_B=owner_B,
+            is_early=is_next,
+            knows_lengths=is_next,
         )

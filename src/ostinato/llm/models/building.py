@@ -20,12 +20,14 @@ from ostinato.llm.models.gpt2 import Gpt2Decoder
 from ostinato.llm.models.layers import LayerNorm, RmsNorm
 from ostinato.llm.models.llama import LlamaDecoder
 from ostinato.llm.models.ops import PlainOps
+from ostinato.llm.models.quantized import QuantizedLinear, quantise_layers
 from ostinato.llm.models.weights import check, fill, source_of
 
 if TYPE_CHECKING:
     from ostinato.llm.models.config import DecoderConfig
     from ostinato.llm.models.decoder import Decoder
     from ostinato.llm.models.ops import LayerOps
+    from ostinato.llm.models.quantized import Quantization
 
 _CLASSES: Mapping[str, type[Decoder]] = MappingProxyType(
     {
@@ -48,6 +50,7 @@ def build(
     folder: Path | str | None = None,
     is_invariant: bool | None = None,
     ops: LayerOps | None = None,
+    quantize: Quantization = "none",
 ) -> Decoder:
     """Return a decoder with its weights in memory.
 
@@ -57,11 +60,12 @@ def build(
         is_invariant: Whether a token's bits must not depend on the tokens computed with it; None:
             on a CPU in float32 they do not, elsewhere they may.
         ops: What is done between products; None: in plain torch.
+        quantize: In which codes the layers' matrices are kept.
 
     Raises:
         UsageError: OST2021 to OST2023, files are missing or corrupt; OST5203 to OST5206, tensors
-            are missing, do not fit, or have no place; OST5209 and OST5210, a model that runs
-            through transformers gives other logits so, or cannot be invariant.
+            are missing, do not fit, or have no place; OST5209, OST5210 and OST5310, a model that
+            runs through transformers gives other logits so, cannot be invariant, or quantised.
         ResourceError: OST2025, not enough memory.
     """
     wants_invariant = is_invariant
@@ -71,6 +75,7 @@ def build(
         decoder = _class_of(config)(config, ops=ops or PlainOps(), is_invariant=is_invariant).to(
             dtype
         )
+        quantise_layers(decoder, quantize)
     if wants_invariant and not decoder.is_invariant:
         raise _cannot_be_invariant(config)
     source = None
@@ -125,6 +130,9 @@ def _fill_with_noise(decoder: Decoder) -> None:
             for name, weight in module.named_parameters(recurse=False):
                 if isinstance(module, RmsNorm | LayerNorm) or _is_foreign_norm(module):
                     weight.fill_(1.0 if name == "weight" else 0.0)
+                elif isinstance(module, QuantizedLinear) and name != "bias":
+                    if name == "weight":
+                        module.fill_with_noise(_DUMMY_DEVIATION, generator)
                 else:
                     weight.normal_(0.0, _DUMMY_DEVIATION, generator=generator)
 

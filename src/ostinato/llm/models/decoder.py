@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from torch import nn
 
 from ostinato.llm.models.layers import Embedding
 from ostinato.llm.models.linear import product
+from ostinato.llm.models.paths import DecodePath
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ostinato.llm.attention import Attend, PrefillBatch
     from ostinato.llm.models.config import DecoderConfig
+    from ostinato.llm.models.linear import Place
     from ostinato.llm.models.ops import LayerOps
     from ostinato.llm.models.sources import WeightSource
 
@@ -58,8 +60,16 @@ class Decoder(nn.Module, ABC):
         """Why the model does not run on this engine's own code; empty if it does."""
         return "" if self.config.foreign is None else self.config.foreign.reason
 
+    @property
+    def decode_path(self) -> DecodePath:
+        """By which way the layers are computed, and why."""
+        return DecodePath("composable", f"{self.config.architecture} has no fused layers")
+
     def settle(self) -> None:
         """Compute, on the weights' device, what follows from the config alone."""
+
+    def choose_plans(self) -> None:
+        """Take the plans that were measured for such a model and device, if any were."""
 
     def translate(self, source: WeightSource) -> WeightSource:
         """Return the source with the names that this decoder knows, if it has others."""
@@ -77,7 +87,7 @@ class Decoder(nn.Module, ABC):
         """Return the matrix (V, E) that turns hidden states into logits."""
 
     @abstractmethod
-    def destinations(self) -> dict[str, Tensor]:
+    def destinations(self) -> Mapping[str, Place]:
         """Return where each tensor of a checkpoint goes: views of the weights, by name.
 
         A tied output head is not among them.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ostinato.llm.attention import Attend
     from ostinato.llm.models.config import DecoderConfig
+    from ostinato.llm.models.linear import Place
     from ostinato.llm.models.ops import LayerOps
 
 
@@ -51,7 +52,7 @@ class Gpt2Decoder(Decoder):
     def head(self) -> Tensor:
         return (self.lm_head or self.tokens).weight
 
-    def destinations(self) -> dict[str, Tensor]:
+    def destinations(self) -> dict[str, Place]:
         found = named("transformer.wte.", self.tokens) | named("transformer.wpe.", self.positions)
         found |= named("transformer.ln_f.", self.norm)
         for layer in self.layers:
@@ -89,7 +90,7 @@ class Gpt2Layer(nn.Module):
         added: Tensor = self.down(self.activation(self.up(self.norm_2(x_NE))))
         return x_NE + added
 
-    def destinations(self, prefix: str) -> dict[str, Tensor]:
+    def destinations(self, prefix: str) -> dict[str, Place]:
         """Where each tensor of a checkpoint goes, by its name there."""
         found = named(f"{prefix}ln_1.", self.norm_1) | named(f"{prefix}ln_2.", self.norm_2)
         products = {
@@ -99,7 +100,7 @@ class Gpt2Layer(nn.Module):
             "mlp.c_proj": self.down,
         }
         for name, linear in products.items():
-            assert linear.bias is not None
-            found[f"{prefix}{name}.weight"] = linear.weight.t()
-            found[f"{prefix}{name}.bias"] = linear.bias
+            places = linear.places()
+            found[f"{prefix}{name}.weight"] = places["weight"].t()
+            found[f"{prefix}{name}.bias"] = places["bias"]
         return found

@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 from torch import nn
 from torch.nn import functional
 
-from ostinato.llm.models.linear import unfilled
+from ostinato.llm.models.linear import Linear, unfilled
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from ostinato.llm.models.linear import Place
 
 _tanh_gelu = functools.partial(functional.gelu, approximate="tanh")
 
@@ -62,8 +64,10 @@ class LayerNorm(nn.Module):
         return functional.layer_norm(x, self.size, self.weight, self.bias, self.eps)
 
 
-def named(prefix: str, module: nn.Module) -> dict[str, Tensor]:
-    """Return the weights of a module whose tensors have the same names in a checkpoint."""
+def named(prefix: str, module: nn.Module) -> dict[str, Place]:
+    """Return the places of a module's weights, which have the same names in a checkpoint."""
+    if isinstance(module, Linear):
+        return {prefix + name: place for name, place in module.places().items()}
     return {prefix + name: value.data for name, value in module.named_parameters()}
 
 

@@ -12,7 +12,8 @@ sizes, one thread).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import nn
@@ -22,6 +23,25 @@ from ostinato.llm.attention.blocks import ROWS
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class Place(Protocol):
+    """Where a tensor of a checkpoint goes; a tensor of the same shape is one."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+    def t(self) -> Any:
+        """Return the place of the transposed tensor."""
+
+    def split(self, sizes: Any) -> Sequence[Any]:
+        """Return the places of some rows each."""
+
+    def chunk(self, count: int) -> Sequence[Any]:
+        """Return the places of equal parts of the rows."""
+
+    def copy_(self, source: Tensor) -> object:
+        """Fill it."""
 
 
 class Linear(nn.Module):
@@ -42,6 +62,10 @@ class Linear(nn.Module):
 
     def forward(self, x_NE: Tensor) -> Tensor:
         return product(x_NE, self.weight, self.bias, is_invariant=self.is_invariant)
+
+    def places(self) -> dict[str, Place]:
+        """Return where a checkpoint's weight and bias go."""
+        return {name: value.data for name, value in self.named_parameters()}
 
 
 class InvariantLinear(nn.Linear):

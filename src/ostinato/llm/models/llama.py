@@ -9,13 +9,16 @@ Shapes: N tokens, H query heads, G key and value heads, D head size, E hidden.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 from torch import nn
 
+from ostinato.llm.attention.base import DecodeAttend, PrefillAttend
 from ostinato.llm.models.decoder import Decoder
 from ostinato.llm.models.layers import Embedding, RmsNorm, named
 from ostinato.llm.models.linear import Linear
+from ostinato.llm.models.paths import DecodePath, reason_against_fused
 from ostinato.llm.models.rope import Turn, turn_by
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
     from ostinato.llm.attention import Attend
     from ostinato.llm.models.config import DecoderConfig
+    from ostinato.llm.models.fused import Fused
+    from ostinato.llm.models.linear import Place
     from ostinato.llm.models.ops import LayerOps
 
 
@@ -30,6 +35,7 @@ class LlamaDecoder(Decoder):
     """See the module."""
 
     frequencies: Tensor
+    against_fused: str | None = None
     prefix = "model."
     table = "model.embed_tokens.weight"
     unused = (re.compile(r"rotary_emb\.inv_freq$"),)
@@ -44,15 +50,43 @@ class LlamaDecoder(Decoder):
         self.norm = RmsNorm(config.hidden, config.norm_eps)
         self.lm_head = None if config.is_tied else Embedding(config.vocabulary, config.hidden)
         self.register_buffer("frequencies", None, persistent=False)
+        self.fused: Fused | None = None
 
     def settle(self) -> None:
         rope = self.config.rope
         assert rope is not None
-        device = self.embedding.weight.device
-        self.frequencies = rope.frequencies(self.config.head_dim, device)
+        weight = self.embedding.weight
+        self.frequencies = rope.frequencies(self.config.head_dim, weight.device)
         self.amplitude = rope.amplitude
+        self.against_fused = reason_against_fused(
+            self.config, weight.device, weight.dtype, is_invariant=self.is_invariant
+        )
+        if self.against_fused is None:
+            # Only here: not every machine has triton.
+            from ostinato.llm.models.fused import Fused
+
+            self.fused = Fused.of(self)
+
+    @property
+    def decode_path(self) -> DecodePath:
+        if self.fused is None:
+            return DecodePath("composable", self.against_fused or "its weights have no place yet")
+        return DecodePath("fused", self.fused.description)
+
+    def choose_plans(self) -> None:
+        if self.fused is not None:
+            from ostinato.llm.models.measuring import known
+
+            plans = known(self)
+            self.fused = self.fused if plans is None else replace(self.fused, plans=plans)
+
+    def fused_layers(self) -> list[LlamaLayer]:
+        """Return the layers, first to last."""
+        return cast("list[LlamaLayer]", list(self.layers))
 
     def run(self, tokens_N: Tensor, positions_N: Tensor, slots_N: Tensor, attend: Attend) -> Tensor:
+        if self.fused is not None and isinstance(attend, DecodeAttend | PrefillAttend):
+            return self.fused.run(tokens_N, positions_N, slots_N, attend)
         turn = turn_by(positions_N, self.frequencies, self.amplitude)
         x_NE: Tensor = self.embedding(tokens_N)
         added_NE: Tensor | None = None
@@ -63,7 +97,7 @@ class LlamaDecoder(Decoder):
     def head(self) -> Tensor:
         return (self.lm_head or self.embedding).weight
 
-    def destinations(self) -> dict[str, Tensor]:
+    def destinations(self) -> dict[str, Place]:
         found = named("model.embed_tokens.", self.embedding) | named("model.norm.", self.norm)
         for layer in self.layers:
             assert isinstance(layer, LlamaLayer)
@@ -124,11 +158,11 @@ class LlamaLayer(nn.Module):
             q, k = both.split(sizes[:2], dim=1)
         return attend(self.index, q, k, v, slots_N).flatten(1)
 
-    def destinations(self, prefix: str) -> dict[str, Tensor]:
+    def destinations(self, prefix: str) -> dict[str, Place]:
         """Where each tensor of a checkpoint goes, by its name there."""
         sizes = [count * self.head_dim for count in (self.heads, self.kv_heads, self.kv_heads)]
-        found: dict[str, Tensor] = {}
-        for kind, value in self.qkv.named_parameters():
+        found: dict[str, Place] = {}
+        for kind, value in self.qkv.places().items():
             for part, view in zip("qkv", value.split(sizes), strict=True):
                 found[f"{prefix}self_attn.{part}_proj.{kind}"] = view
         for part, norm in (("q", self.q_norm), ("k", self.k_norm)):
@@ -154,9 +188,9 @@ class GatedMlp(nn.Module):
         x: Tensor = self.down(self.ops.gate(self.gate_up(x_NE), self.activation))
         return x
 
-    def destinations(self, prefix: str) -> dict[str, Tensor]:
+    def destinations(self, prefix: str) -> dict[str, Place]:
         """Where each tensor of a checkpoint goes, by its name there."""
-        found: dict[str, Tensor] = {}
-        for kind, value in self.gate_up.named_parameters():
+        found: dict[str, Place] = {}
+        for kind, value in self.gate_up.places().items():
             found[f"{prefix}gate_proj.{kind}"], found[f"{prefix}up_proj.{kind}"] = value.chunk(2)
         return found | named(f"{prefix}down_proj.", self.down)

@@ -21,7 +21,7 @@ class Planning:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._limits = ledger.limits
-        self._left = self._limits.prefill_tokens
+        self._budget = self._left = self._most_prefilled()
         self._preempted: list[Progress] = []
         self._chunks: dict[Progress, int] = {}
         self._arriving: dict[Progress, None] = {}  # ordered, and quick to ask
@@ -38,6 +38,12 @@ class Planning:
         rows = [p for p in self._ledger.running.in_order() if p.can_decode]
         steps = self._lengthen(rows)
         return self._write(rows, steps)
+
+    def _most_prefilled(self) -> int:
+        alone = self._limits.prefill_tokens_alone
+        if alone is None or any(p.can_decode for p in self._ledger.running.in_order()):
+            return self._limits.prefill_tokens
+        return alone
 
     def _keep_decoding(self) -> None:
         """Grant every decoding row the pages for one step, if it takes preemption."""
@@ -82,7 +88,7 @@ class Planning:
 
     @property
     def _fair_share(self) -> int:
-        return max(self._limits.page_tokens, self._limits.prefill_tokens // _SHARES)
+        return max(self._limits.page_tokens, self._budget // _SHARES)
 
     def _give(self, progress: Progress, most: int) -> None:
         count = min(most, self._left, progress.to_prefill - self._chunks.get(progress, 0))

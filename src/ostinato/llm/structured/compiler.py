@@ -19,6 +19,7 @@ from ostinato.llm.structured.problems import (
     closed,
     not_compiled,
     not_installed,
+    refusing,
     tokenizer_unusable,
 )
 from ostinato.llm.structured.schema import Schema
@@ -46,7 +47,8 @@ class Compiled:
 
     def start(self) -> Grammar:
         """Return a grammar for one answer."""
-        return Grammar(self._matcher.deep_copy(), self._vocabulary)
+        with refusing(not_compiled):
+            return Grammar(self._matcher.deep_copy(), self._vocabulary)
 
 
 class Compiler:
@@ -122,14 +124,16 @@ class Compiler:
             from ostinato.llm.structured.making import grammar_of, match
         except ImportError as error:
             raise not_installed(error) from error
-        grammar = grammar_of(schema)
+        with refusing(not_compiled):
+            grammar = grammar_of(schema)
         table = self._read_table()
         trial = self._idle_trial() or self._new_trial(table.vocab_size)
         try:
             trial.run(grammar)
         finally:
             self._trials.put(trial)
-        matcher = match(table, grammar)
+        with refusing(not_compiled):
+            matcher = match(table, grammar)
         if matcher.is_error():
             raise not_compiled(matcher.get_error())
         Grammar(matcher, self._vocabulary).allowed_words()

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ostinato.llm.structured.problems import nothing_allowed
+from ostinato.errors import UsageError
+from ostinato.llm.structured.problems import nothing_allowed, refusing
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -41,7 +42,8 @@ class Grammar:
         Raises:
             UsageError: OST5064, there are none, or to find them takes too much work.
         """
-        words = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.int32)
+        with refusing(self._stuck):
+            words = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.int32)
         self._check_error()
         words = words[: -(-self._vocabulary // _BITS)].copy()
         beyond = -self._vocabulary % _BITS
@@ -57,7 +59,8 @@ class Grammar:
         Raises:
             UsageError: OST5064, one of them was not allowed, or to follow takes too much work.
         """
-        self._matcher.consume_tokens(list(token_ids))
+        with refusing(self._stuck):
+            self._matcher.consume_tokens(list(token_ids))
         self._check_error()
         self._tokens += len(token_ids)
 
@@ -77,4 +80,7 @@ class Grammar:
 
     def _check_error(self) -> None:
         if self._matcher.is_error():
-            raise nothing_allowed(self._tokens, self._matcher.get_error())
+            raise self._stuck(self._matcher.get_error())
+
+    def _stuck(self, problem: str) -> UsageError:
+        return nothing_allowed(self._tokens, problem)

@@ -27,6 +27,8 @@ def grammar_of(schema: Schema) -> str:
     """Return a schema in llguidance's own form; whether it makes sense is not looked at."""
     if schema.kind is SchemaKind.REGEX:
         return LLMatcher.grammar_from_regex(schema.text)
+    if schema.kind is SchemaKind.LARK:
+        return LLMatcher.grammar_from_lark(schema.text)
     if schema.kind is SchemaKind.CHOICES:
         choices = [json.dumps(text, ensure_ascii=False) for text in json.loads(schema.text)]
         return LLMatcher.grammar_from_lark("start: " + " | ".join(choices))

@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
-from ostinato.errors import ResourceError, UsageError
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ostinato.errors import OstinatoError, ResourceError, UsageError
 
 _MOST_LETTERS = 400
+
+
+@contextmanager
+def refusing(refusal: Callable[[str], UsageError]) -> Iterator[None]:
+    """Tell what the compiler of grammars raises as a refusal of what it was given."""
+    try:
+        yield
+    except (OstinatoError, MemoryError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of Rust is no Exception
+        raise refusal(said_by(error)) from error
+
+
+def said_by(error: BaseException) -> str:
+    """Return what an error says, never nothing."""
+    return str(error) or type(error).__name__
 
 
 def not_compiled(problem: str) -> UsageError:

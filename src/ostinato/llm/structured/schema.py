@@ -5,6 +5,7 @@
     {"type": "json_object"}                      any JSON object (OpenAI's spelling)
     {"regex": "[0-9]{4}-[0-9]{2}"}               all of the answer matches
     {"choices": ["yes", "no"]}                   the answer is one of these texts
+    {"lark": "start: ..."}                       all of the answer is derived from this grammar
 
 Only the kind is decided here. Whether a grammar can be made of it is for `compiler` to find out.
 """
@@ -41,6 +42,7 @@ class SchemaKind(StrEnum):
     JSON = "json"
     REGEX = "regex"
     CHOICES = "choices"
+    LARK = "lark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class Schema:
     """What one answer keeps to.
 
     Attributes:
-        text: The JSON schema, the regular expression, or the choices as a JSON list.
+        text: The JSON schema, the regular expression, the choices as a JSON list, or the grammar
+            in llguidance's dialect of Lark.
     """
 
     kind: SchemaKind
@@ -70,7 +73,8 @@ def read_schema(given: object) -> Schema | None:
         given = given.model_json_schema()
     if not isinstance(given, Mapping):
         raise _wrong_type(f"schema must be a mapping, JSON text or a model class, got {given!r}")
-    for kind, read in ((SchemaKind.REGEX, _regex), (SchemaKind.CHOICES, _choices)):
+    readers = {SchemaKind.REGEX: _regex, SchemaKind.CHOICES: _choices, SchemaKind.LARK: _lark}
+    for kind, read in readers.items():
         if kind.value in given:
             if len(given) > 1:
                 raise _unknown(f"a schema with {kind.value!r} has other keys too: {list(given)}")
@@ -89,6 +93,12 @@ def _regex(pattern: object) -> str:
     if not isinstance(pattern, str) or not pattern:
         raise _wrong_type(f"regex must be a text of at least one letter, got {pattern!r}")
     return pattern
+
+
+def _lark(grammar: object) -> str:
+    if not isinstance(grammar, str) or not grammar:
+        raise _wrong_type(f"lark must be a text of at least one letter, got {grammar!r}")
+    return grammar
 
 
 def _choices(texts: object) -> str:
@@ -132,7 +142,7 @@ def _checked(kind: SchemaKind, text: str) -> Schema:
 
 
 def _unknown(problem: str, key: object = None) -> UsageError:
-    near = get_close_matches(str(key), [*_KEYWORDS, "regex", "choices"], n=1) if key else []
+    near = get_close_matches(str(key), [*_KEYWORDS, "regex", "choices", "lark"], n=1) if key else []
     return UsageError(
         problem, code="OST5060", remedy=f"did you mean {near[0]}?" if near else _REMEDY
     )

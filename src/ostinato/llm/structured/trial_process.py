@@ -15,7 +15,8 @@ import signal
 import sys
 from pathlib import Path
 
-from ostinato.llm.structured.making import match, token_table
+from ostinato.llm.structured.making import LLTokenizer, match, token_table
+from ostinato.llm.structured.problems import said_by
 
 _STATM = Path("/proc/self/statm")
 
@@ -32,9 +33,18 @@ def main() -> None:
     _answer("")
     for line in sys.stdin:
         signal.setitimer(signal.ITIMER_REAL, setup["timeout_s"])
-        problem = match(table, json.loads(line)).get_error()
+        problem = _tried(table, json.loads(line))
         signal.setitimer(signal.ITIMER_REAL, 0)
         _answer(problem)
+
+
+def _tried(table: LLTokenizer, grammar: str) -> str:
+    try:
+        return str(match(table, grammar).get_error())
+    except MemoryError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - a panic of Rust is no Exception
+        return said_by(error)
 
 
 def _bound_memory(room_bytes: int) -> None:

@@ -1,0 +1,258 @@
+"""The whole benchmark: a server, client processes, and one load after the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ostinato.bench.attempt import error_text
+from ostinato.bench.decode import read_result
+from ostinato.bench.decode.models import MODELS, TINY
+from ostinato.bench.decode.rows import OURS
+from ostinato.bench.head import describe_run, version_of
+from ostinato.bench.offline.arrivals import WINDOW_S, draw_window, fitted, read_window
+from ostinato.bench.run import device_named
+from ostinato.bench.serve.client import Share
+from ostinato.bench.serve.clients import Clients, clients
+from ostinato.bench.serve.objective import Objective
+from ostinato.bench.serve.planning import (
+    Kind,
+    Level,
+    Planned,
+    Shape,
+    as_in_trace,
+    closed_loop,
+    poisson,
+)
+from ostinato.bench.serve.rows import ServeResult, ServeRow
+from ostinato.bench.serve.seen import Seen, Summary, summarise
+from ostinato.bench.serve.server import Target, running, started
+from ostinato.errors import UsageError
+
+Save = Callable[[ServeResult], None]
+Tell = Callable[[str], None]
+
+APIS: Mapping[str, str] = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+_MOST_CLIENTS = 8
+_MOST_TOKENS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What to measure.
+
+    Attributes:
+        model: A name in `bench.decode.models.MODELS` (served without weights), a folder, or a name
+            that the server knows; None: a server that runs at `url`.
+        levels: The loads, one after the other.
+        requests: Of each stream of a closed loop.
+        seconds: Of an open loop; of a trace's window, in the trace's own time.
+        trace: CSV of arrivals; None: drawn with the statistics of a chat service.
+        rising: Uncounted at the beginning: requests of each stream, or seconds of an open loop.
+        repeats: How often each load is offered; the one with the median rate is reported.
+        processes: Client processes; None: half the cores, at most 8.
+        decode: What `ostinato bench decode` wrote for the same model on this machine; its rate and
+            time per token are what the server is compared with.
+        max_len: Longer requests of a trace are cut to so many tokens.
+        server_options: Further words of the server's command line.
+        is_tiny: A toy model in the place of the one named.
+
+    Raises:
+        UsageError: OST4021, a value that cannot be.
+    """
+
+    model: str | None = None
+    url: str | None = None
+    levels: tuple[Level, ...] = (Level(Kind.CLOSED, 1), Level(Kind.CLOSED, 64))
+    requests: int = 4
+    seconds: float = 30.0
+    trace: Path | None = None
+    rising: float = 1.0
+    repeats: int = 1
+    shape: Shape = field(default_factory=Shape)
+    api: str = "completions"
+    api_key: str = ""
+    processes: int | None = None
+    decode: Path | None = None
+    max_len: int = _MOST_TOKENS
+    timeout_s: float = 300.0
+    objective: Objective = field(default_factory=Objective)
+    server_options: Sequence[str] = ()
+    device: str = "auto"
+    is_tiny: bool = False
+
+    def __post_init__(self) -> None:
+        if (self.model is None) == (self.url is None):
+            raise _wrong("one of --model and --url must be given, and not both", "pass --model")
+        if self.api not in APIS:
+            raise _wrong(f"there is no api {self.api!r}", f"choose from {', '.join(APIS)}")
+        if not self.levels or any(level.size <= 0 for level in self.levels):
+            raise _wrong("a load must be above 0", "pass --streams 1,64 or --rates 2,8")
+
+    @property
+    def config(self) -> Mapping[str, Any] | None:
+        """Dimensions of the model to serve without weights; None for one that has some."""
+        if self.is_tiny:
+            return TINY
+        return MODELS.get(self.model or "")
+
+    @property
+    def client_processes(self) -> int:
+        """How many processes send requests."""
+        if self.processes is not None:
+            return self.processes
+        return max(1, min(_MOST_CLIENTS, len(os.sched_getaffinity(0)) // 2))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, without the key."""
+        return {
+            "model": self.model,
+            "levels": [str(level) for level in self.levels],
+            "requests": self.requests,
+            "seconds": self.seconds,
+            "trace": None if self.trace is None else self.trace.name,
+            "rising": self.rising,
+            "repeats": self.repeats,
+            "shape": asdict(self.shape),
+            "api": self.api,
+            "clients": self.client_processes,
+            "max_len": self.max_len,
+            "server_options": list(self.server_options),
+            "is_tiny": self.is_tiny,
+        }
+
+
+def run_serve(options: ServeOptions, *, tell: Tell, save: Save) -> ServeResult:
+    """Measure what `options` ask for.
+
+    Args:
+        tell: Is told what begins, for people who wait.
+        save: Gets the result so far after every load.
+
+    Raises:
+        UsageError: OST4022, the trace cannot be read; OST4024, neither can the result of the engine
+            alone; OST4041, the address is not of this machine.
+        ResourceError: OST4042, no server; OST4043, a client ended.
+    """
+    plans = [list(_plans(level, options)) for level in options.levels]
+    head = describe_run(device_named(options.device))
+    asked = options.to_dict() | {"client_loop": f"uvloop {version_of('uvloop')}"}
+    head |= {"benchmark": "serve", "options": asked, "offline": _offline(options)}
+    result = ServeResult(head, options.objective)
+    tell("waiting for the server")
+    with _server(options) as target, clients(options.client_processes) as senders:
+        result = replace(result, server=target.facts)
+        for level, plan in zip(options.levels, plans, strict=True):
+            tell(f"{target.model}: {level}")
+            result = replace(
+                result, rows=(*result.rows, _row(level, plan, target, senders, options))
+            )
+            save(result)
+    return result
+
+
+def _offline(options: ServeOptions) -> dict[str, dict[str, float | None]]:
+    """Return what the engine alone gives, by how many requests run at once."""
+    if options.decode is None:
+        return {}
+    return {
+        str(row.batch): {"tok_s": row.tok_s, "tpot_ms": row.tpot_ms}
+        for row in read_result(options.decode).rows
+        if row.engine == OURS and row.model == options.model
+    }
+
+
+def _server(options: ServeOptions) -> AbstractContextManager[Target]:
+    if options.url is not None:
+        return nullcontext(running(options.url, options.api_key))
+    assert options.model is not None
+    return started(options.model, options.config, options.server_options)
+
+
+def _row(
+    level: Level,
+    plans: Sequence[list[list[Planned]]],
+    target: Target,
+    senders: Clients,
+    options: ServeOptions,
+) -> ServeRow:
+    is_trace = level.kind is Kind.TRACE
+    sizes = (0, 0) if is_trace else (options.shape.prompt, options.shape.new)
+    row = ServeRow(target.model, str(level), *sizes, options.repeats)
+    share = _share(target, options)
+    try:
+        if level.kind is Kind.CLOSED and options.rising:
+            senders.run(share, _rising(level, options))
+        found = [_summary(level, senders.run(share, plan), options.objective) for plan in plans]
+    except OSError as error:
+        return replace(row, error=error_text(error))
+    by_rate = sorted(found, key=lambda summary: summary.tok_s)
+    return replace(
+        row,
+        summary=by_rate[len(by_rate) // 2],
+        tok_s_all=tuple(round(summary.tok_s, 2) for summary in found),
+    )
+
+
+def _summary(level: Level, seen: Sequence[Seen], objective: Objective) -> Summary:
+    return summarise(seen, objective, is_closed=level.kind is Kind.CLOSED)
+
+
+def _share(target: Target, options: ServeOptions) -> Share:
+    body: dict[str, object] = {
+        "model": target.model,
+        "temperature": 0.0,
+        "ignore_eos": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    return Share(
+        target.host,
+        target.port,
+        APIS[options.api],
+        body,
+        [],
+        0.0,
+        timeout_s=options.timeout_s,
+        api_key=options.api_key,
+    )
+
+
+def _rising(level: Level, options: ServeOptions) -> list[list[Planned]]:
+    each = max(1, round(options.rising))
+    return closed_loop(int(level.size), each, replace(options.shape, cancelled=0.0), seed=99)
+
+
+def _plans(level: Level, options: ServeOptions) -> Iterator[list[list[Planned]]]:
+    for seed in range(options.repeats):
+        if level.kind is Kind.CLOSED:
+            yield closed_loop(int(level.size), options.requests, options.shape, seed)
+            continue
+        if level.kind is Kind.POISSON:
+            requests = poisson(
+                level.size, options.seconds, options.shape, rising_s=options.rising, seed=seed
+            )
+        else:
+            window = _window(options)
+            requests = as_in_trace(
+                window, level.size, options.shape, rising_s=options.rising, seed=seed
+            )
+        yield [[one] for one in requests]
+
+
+def _window(options: ServeOptions) -> list[tuple[float, int, int]]:
+    seconds = min(options.seconds, WINDOW_S)
+    if options.trace is None:
+        found, _ = draw_window(seconds)
+    else:
+        found = read_window(options.trace, seconds)
+    cut = fitted(found, options.max_len)
+    return [(one.at_s, one.context, one.generated) for one in cut]
+
+
+def _wrong(problem: str, remedy: str) -> UsageError:
+    return UsageError(problem, code="OST4021", remedy=remedy)

@@ -1,0 +1,54 @@
+"""`ostinato check pkg.mod:factory`: can this call be captured? Answered without a GPU.
+
+The report, or with `--json` one line of JSON, goes to stdout, and what the checked program prints
+to stderr. The status is 0 where the call can be captured, 1 where it cannot or nobody can tell, and
+2 where the command was used wrongly.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import redirect_stdout
+from typing import Annotated
+
+import typer
+
+from ostinato.cli.streaming import prepare_stdout, write_now
+
+EXIT_NOT = 1
+
+
+def check(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="PKG.MOD:FACTORY",
+            help="A function that returns (callable, args) or (callable, args, kwargs).",
+        ),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one line of JSON and nothing else on stdout.")
+    ] = False,
+    gpus: Annotated[int, typer.Option(min=1, max=64, help="How many GPUs to pretend.")] = 1,
+) -> None:
+    """Say whether a call can be captured as a CUDA graph, and which lines stand in the way.
+
+    No GPU is needed and none is used: the call runs on tensors without contents. The factory may
+    put things on "cuda"; where it puts nothing there, all of it is taken to lie there. It is the
+    inference that is checked: gradients are off.
+    """
+    prepare_stdout()
+    from ostinato.doctor.check.render import as_text
+    from ostinato.doctor.check.run import check as check_call
+    from ostinato.doctor.check.target import find_factory
+    from ostinato.doctor.check.verdict import Verdict
+
+    with redirect_stdout(sys.stderr):
+        checked = check_call(find_factory(target), target=target, gpus=gpus)
+    if as_json:
+        write_now(json.dumps(checked.to_dict(), allow_nan=False) + "\n")
+    else:
+        write_now(as_text(checked))
+    if checked.verdict is not Verdict.CAPTURABLE:
+        raise typer.Exit(EXIT_NOT)

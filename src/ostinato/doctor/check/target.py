@@ -1,0 +1,130 @@
+"""Find what `pkg.mod:factory` names, and read what it returns.
+
+A factory takes nothing and returns one of
+
+- `(callable, args)` or `(callable, args, kwargs)`: args a tuple or list, kwargs a dict;
+- `(callable, tensor)`: one argument;
+- a dict with "fn", and "args" and "kwargs" where there are any.
+
+The callable may be a function, a module, a bound method or what `ostinato.graphed` returned.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ostinato.errors import UsageError
+
+_WANTED = "name a function of that module that takes no arguments"
+_GPU_WORDS = ("cuda", "nvidia", "gpu")
+_FORMS = "return (callable, args) or (callable, args, kwargs)"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A callable and the arguments to check it with."""
+
+    fn: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+def find_factory(target: str) -> Callable[[], object]:
+    """Import the module and return the factory.
+
+    A module that asks for a GPU when it is imported is imported when the factory is called, which a
+    check does while a GPU is pretended.
+
+    Raises:
+        UsageError: OST7050, the target has another form or names nothing that can be called;
+            OST7052, the module raises when it is imported.
+    """
+    module_name, _, path = target.partition(":")
+    if not module_name or not path:
+        raise _unfound(
+            f"{target!r} is not of the form pkg.mod:factory",
+            "name the module and the function, such as `ostinato check app.model:example`",
+        )
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return _named(module_name, path)
+    except UsageError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise _unfound(
+                f"there is no module {error.name!r} (looked in {here} and on sys.path)",
+                "run the command where the module can be imported, or set PYTHONPATH",
+            ) from error
+        raise _unimported(module_name, error) from error
+    except (Exception, SystemExit) as error:
+        if any(word in str(error).lower() for word in _GPU_WORDS):
+            return lambda: _named(module_name, path)()
+        raise _unimported(module_name, error) from error
+
+
+def _named(module_name: str, path: str) -> Callable[[], object]:
+    found: Any = importlib.import_module(module_name)
+    for name in path.split("."):
+        if not hasattr(found, name):
+            raise _unfound(f"{module_name} has no {path!r}", _WANTED)
+        found = getattr(found, name)
+    if not callable(found):
+        kind = type(found).__name__
+        raise _unfound(f"{module_name}:{path} is a {kind}, and not a function", _WANTED)
+    factory: Callable[[], object] = found
+    return factory
+
+
+def _unfound(problem: str, remedy: str) -> UsageError:
+    return UsageError(problem, code="OST7050", remedy=remedy)
+
+
+def _unimported(module_name: str, error: BaseException) -> UsageError:
+    return UsageError(
+        f"importing {module_name} raised {type(error).__name__}: {error}",
+        code="OST7052",
+        remedy="make the module importable on this machine: python -c 'import " + module_name + "'",
+    )
+
+
+def read_call(made: object) -> Call:
+    """Return the call that a factory's result describes.
+
+    Raises:
+        UsageError: OST7051, it has none of the forms.
+    """
+    from torch import Tensor
+
+    if isinstance(made, Mapping) and callable(made.get("fn")):
+        made = (made["fn"], made.get("args", ()), made.get("kwargs", {}))
+    if not isinstance(made, tuple | list) or not 2 <= len(made) <= 3 or not callable(made[0]):
+        raise _unread(f"the factory returned {_said(made)}")
+    fn, args, kwargs = made[0], made[1], made[2] if len(made) == 3 else {}
+    if isinstance(args, Tensor):
+        args = (args,)
+    if isinstance(args, Mapping) and len(made) == 2:
+        args, kwargs = (), args
+    if not isinstance(args, tuple | list):
+        raise _unread(f"the arguments that the factory returned are {_said(args)}")
+    if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
+        raise _unread(f"the keyword arguments that the factory returned are {_said(kwargs)}")
+    return Call(fn, tuple(args), dict(kwargs))
+
+
+def _unread(problem: str) -> UsageError:
+    return UsageError(problem, code="OST7051", remedy=_FORMS)
+
+
+def _said(value: object) -> str:
+    if isinstance(value, tuple | list):
+        kinds = ", ".join(type(item).__name__ for item in value)
+        return f"a {type(value).__name__} of ({kinds})"
+    return f"a {type(value).__name__}"

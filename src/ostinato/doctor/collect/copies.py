@@ -1,0 +1,112 @@
+"""Bytes that cross the link between host and device: from which line, how many, how they grow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import is_compiling
+
+from ostinato.doctor.activity import Copy, SizedCopy
+from ostinato.doctor.collect.notebook import Notebook
+from ostinato.doctor.collect.patches import Patches, quietly
+from ostinato.doctor.collect.places import place_of, users_frame
+from ostinato.doctor.finding import Place
+
+_LEAST_BYTES = 4096
+_MOST_SIZES = 512
+
+
+@dataclass(slots=True)
+class _Seen:
+    direction: str
+    place: Place | None
+    pinned: bool
+    count: int = 0
+    bytes: int = 0
+    us: float = 0.0
+    by_size: dict[int, list[float]] = field(default_factory=dict)
+
+
+class Copies:
+    """Counts copies of at least 4 KiB inside and between steps."""
+
+    name = "copies"
+
+    def __init__(self, notebook: Notebook, patches: Patches) -> None:
+        self._notebook = notebook
+        self._patches = patches
+        self._seen: dict[tuple[CodeType | None, int, str], _Seen] = {}
+
+    def start(self) -> None:
+        """Stand before what moves tensors."""
+        if not torch.cuda.is_available():
+            raise OSError("there is no GPU to copy to")
+        for name in ("to", "cuda", "cpu", "copy_"):
+            self._patches.replace(Tensor, name, self._around)
+
+    def stop(self) -> None:
+        """Nothing to do: the patches are undone together."""
+
+    def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def moving(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if is_compiling() or self._notebook.here.quiet:
+                return original(tensor, *args, **kwargs)
+            began = perf_counter_ns()
+            result = original(tensor, *args, **kwargs)
+            if result is not tensor or (args and isinstance(args[0], Tensor)):
+                took = perf_counter_ns() - began
+                source = args[0] if result is tensor else tensor
+                quietly(self._note, source, result, took, sys._getframe(1))
+            return result
+
+        return moving
+
+    def _note(self, source: Tensor, result: Tensor, ns: int, frame: Any) -> None:
+        if source.is_cuda == result.is_cuda or not self._notebook.here.began:
+            return
+        size = result.numel() * result.element_size()
+        if size < _LEAST_BYTES:
+            return
+        users = users_frame(frame)
+        direction = "h2d" if result.is_cuda else "d2h"
+        key = (users.f_code if users else None, users.f_lasti if users else 0, direction)
+        seen = self._seen.get(key)
+        if seen is None:
+            host = source if result.is_cuda else result
+            place = place_of(users, frame) if users else None
+            seen = self._seen[key] = _Seen(direction, place, host.is_pinned())
+        seen.count += 1
+        seen.bytes += size
+        seen.us += ns / 1e3
+        rows = self._notebook.here.size
+        if rows in seen.by_size or len(seen.by_size) < _MOST_SIZES:
+            entry = seen.by_size.setdefault(rows, [0, 0, 0.0])
+            entry[0] += 1
+            entry[1] += size
+            entry[2] += ns / 1e3
+
+    def fields(self) -> dict[str, Any]:
+        """Return the copies, the largest first."""
+        found = [
+            Copy(
+                direction=seen.direction,
+                place=seen.place,
+                count=seen.count,
+                bytes=seen.bytes,
+                us=seen.us,
+                pinned=seen.pinned,
+                by_size=tuple(
+                    SizedCopy(size, int(n), int(total), us)
+                    for size, (n, total, us) in sorted(seen.by_size.items())
+                ),
+            )
+            for seen in self._seen.values()
+        ]
+        return {"copies": tuple(sorted(found, key=lambda copy: -copy.bytes))}

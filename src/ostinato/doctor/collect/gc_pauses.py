@@ -1,0 +1,65 @@
+"""Runs of the garbage collector: how long, and whether in the middle of a step."""
+
+from __future__ import annotations
+
+import gc
+from collections import deque
+from time import perf_counter_ns
+from typing import Any
+
+from ostinato.doctor.collect.notebook import Notebook
+from ostinato.doctor.collect.patches import quietly
+from ostinato.doctor.collect.places import here
+from ostinato.doctor.interpreter_use import GcPause
+
+_MOST = 2000
+_WORTH_A_SPAN_US = 200.0
+
+
+class GcPauses:
+    """Listens to `gc.callbacks`."""
+
+    name = "gc"
+
+    def __init__(self, notebook: Notebook) -> None:
+        self._notebook = notebook
+        self._pauses: deque[GcPause] = deque(maxlen=_MOST)
+        self._began_ns = 0
+
+    def start(self) -> None:
+        """Listen."""
+        gc.callbacks.append(self._hear)
+
+    def stop(self) -> None:
+        """Listen no more."""
+        if self._hear in gc.callbacks:
+            gc.callbacks.remove(self._hear)
+
+    def _hear(self, phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            self._began_ns = perf_counter_ns()
+        elif self._began_ns:
+            quietly(self._note, info, perf_counter_ns())
+
+    def _note(self, info: dict[str, int], ended_ns: int) -> None:
+        us = (ended_ns - self._began_ns) / 1e3
+        began = self._notebook.since_us(self._began_ns)
+        here_ = self._notebook.here
+        inside = here_.inside and not here_.quiet  # what the doctor does is no part of a step
+        slow = us > _WORTH_A_SPAN_US
+        self._pauses.append(
+            GcPause(
+                generation=info.get("generation", 0),
+                began_us=began,
+                us=us,
+                collected=info.get("collected", 0),
+                in_step=inside,
+                place=here(3) if slow else None,
+            )
+        )
+        if slow:
+            self._notebook.span("gc", f"gc generation {info.get('generation', 0)}", began, us)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the latest pauses."""
+        return {"gc_pauses": tuple(self._pauses)}

@@ -1,0 +1,72 @@
+"""What all collectors of one watch share: the clock, who is inside a step, and the spans.
+
+Reading it costs no lock: each thread has its own part.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter_ns
+from types import CodeType
+
+from ostinato.doctor.evidence import Span
+from ostinato.doctor.finding import Place
+
+_MOST_SPANS = 6000
+
+WaitListener = Callable[[str, Place | None, float], None]
+
+
+class Here(threading.local):
+    """What one thread is doing.
+
+    Attributes:
+        inside: In a step: an outermost call, or a block that `watch.step()` marks.
+        began: A step began on this thread before, so what happens now lies between steps.
+        size: Rows or tokens that the latest step was given.
+        quiet: The doctor itself is at work, or an operation that was noted already.
+        copied: Which tensor was last taken to the host, and by which code.
+    """
+
+    inside: bool = False
+    began: bool = False
+    marked: bool = False
+    size: int = 0
+    step: int = 0
+    quiet: bool = False
+    copied: tuple[int, CodeType] | None = None
+
+
+class Notebook:
+    """Shared by the collectors of one watch."""
+
+    def __init__(self) -> None:
+        self._zero_ns = perf_counter_ns()
+        self.here = Here()
+        self._spans: deque[tuple[str, str, float, float]] = deque(maxlen=_MOST_SPANS)
+        self.wait_listeners: list[WaitListener] = []
+        self.problems: list[str] = []
+        self.own_threads: set[int] = set()
+
+    def now_us(self) -> float:
+        """Return the time since the watch began."""
+        return (perf_counter_ns() - self._zero_ns) / 1e3
+
+    def since_us(self, stamp_ns: int) -> float:
+        """Return when `stamp_ns` of `perf_counter_ns` was, since the watch began."""
+        return (stamp_ns - self._zero_ns) / 1e3
+
+    def span(self, track: str, name: str, began_us: float, us: float) -> None:
+        """Keep something for the timeline; the oldest are forgotten."""
+        self._spans.append((track, name, began_us, us))  # a plain tuple: it is made in every step
+
+    def spans(self) -> tuple[Span, ...]:
+        """Return what was kept for the timeline."""
+        return tuple(Span(*span) for span in list(self._spans))
+
+    def problem(self, text: str) -> None:
+        """Say once that something could not be recorded."""
+        if text not in self.problems:
+            self.problems.append(text)

@@ -1,0 +1,328 @@
+"""Where the steps are: calls of the outermost module, or what the program marks itself.
+
+Nobody has to say what a step is. Of all modules that were called from outside of any other, the one
+with the most time in it makes the steps; a step lasts until the same module is called again, so the
+sampling and the bookkeeping between two forwards are part of it. A block that `watch.step()` marks
+comes before all of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch.compiler import is_compiling
+
+from ostinato.doctor.activity import Callable_, SignatureUse, Step
+from ostinato.doctor.collect.notebook import Notebook
+from ostinato.doctor.collect.patches import Patches, quietly
+from ostinato.doctor.collect.places import here
+from ostinato.doctor.finding import Place
+
+_MOST_STEPS = 4000
+_MOST_CALLABLES = 64
+_MOST_SIGNATURES = 4096
+_MOST_WEIGHTS = 16
+_IDLE = 5.0  # a gap longer than so many calls, and than 50 ms, is no part of a step
+_IDLE_US = 50e3
+_LOOK_EVERY = 32  # calls, for weights that moved
+
+
+@dataclass(slots=True)
+class _Timed:
+    """One step, cheap to make."""
+
+    began_us: float
+    us: float
+    thread: int
+    turn_us: float | None = None
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What is known of one outermost callable."""
+
+    name: str
+    place: Place | None
+    order: int
+    steps: deque[_Timed] = field(default_factory=lambda: deque(maxlen=_MOST_STEPS))
+    calls: int = 0
+    us: float = 0.0
+    with_grad: int = 0
+    last: dict[int, _Timed] = field(default_factory=dict)
+    signatures: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    compiled: bool = False
+    captured: str = ""
+    pointers: tuple[int, ...] | None = None
+    moved: int = 0
+    alive: weakref.ref[Any] | None = None
+
+
+class Steps:
+    """Finds and times the steps."""
+
+    name = "steps"
+
+    def __init__(self, notebook: Notebook, patches: Patches, *, ranges: bool = True) -> None:
+        self._notebook = notebook
+        self._patches = patches
+        self._seen: dict[int, _Seen] = {}
+        self._dead: list[_Seen] = []
+        self._names: dict[int, str] = {}
+        self._marks: _Seen | None = None
+        self._ranges = ranges and torch.cuda.is_available()
+        self.listeners: list[Callable[[int], None]] = []
+        self.hear_runner: Callable[[Any, int], None] | None = None
+        self.hear_on_loop: Callable[[Place | None, int, int], None] | None = None
+        self._count = 0
+
+    def start(self) -> None:
+        """Stand before `Module.__call__` and the calls of graphed functions."""
+        from ostinato.graphs import Runner
+
+        self._patches.replace(torch.nn.Module, "__call__", self._around)
+        self._patches.replace(Runner, "__call__", self._around)
+
+    def stop(self) -> None:
+        """Nothing to do: the patches are undone together."""
+
+    def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        local = self._notebook.here
+
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
+            if is_compiling() or local.inside:
+                return original(module, *args, **kwargs)
+            if local.quiet:
+                return original(module, *args, **kwargs)
+            began = perf_counter_ns()
+            local.inside = local.began = True
+            result: Any = None
+            self._enter(type(module).__name__)
+            try:
+                result = original(module, *args, **kwargs)
+                return result
+            finally:
+                ended = perf_counter_ns()
+                self._leave()
+                local.inside = False
+                quietly(self._note, module, args, kwargs, result, began, ended)
+
+        return __call__
+
+    @contextmanager
+    def mark(self, name: str) -> Iterator[None]:
+        """Let the block be one step."""
+        local = self._notebook.here
+        if local.inside:  # within a step that is marked already
+            yield
+            return
+        began = perf_counter_ns()
+        local.inside = local.began = local.marked = True
+        self._enter(name)
+        try:
+            yield
+        finally:
+            ended = perf_counter_ns()
+            self._leave()
+            local.inside = local.marked = False
+            if self._marks is None:
+                self._marks = _Seen(name=name, place=here(2), order=0)
+            quietly(self._time, self._marks, began, ended)
+
+    def _enter(self, name: str) -> None:
+        if self._ranges:
+            torch.cuda.nvtx.range_push(f"step {name}")
+
+    def _leave(self) -> None:
+        if self._ranges:
+            torch.cuda.nvtx.range_pop()
+        self._count += 1
+        if self.listeners:
+            local = self._notebook.here
+            local.quiet = True  # what they ask of the device is no wait of the program's
+            for listener in self.listeners:
+                quietly(listener, self._count)
+            local.quiet = False
+
+    def _note(
+        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, *ns: int
+    ) -> None:
+        seen = self._seen.get(id(module))
+        if seen is not None and seen.alive is not None and seen.alive() is not module:
+            self._dead.append(self._seen.pop(id(module)))  # another object at its address
+            seen = None
+        if seen is None:
+            if len(self._seen) + len(self._dead) >= _MOST_CALLABLES:
+                return
+            seen = self._seen[id(module)] = self._known_before(self._meet(module))
+        self._time(seen, *ns)
+        if self.hear_on_loop is not None and asyncio._get_running_loop() is not None:
+            self.hear_on_loop(seen.place, *ns)
+        key = _signature(args, kwargs)
+        self._notebook.here.size = _rows(key)
+        if key in seen.signatures or len(seen.signatures) < _MOST_SIGNATURES:
+            seen.signatures[key] = seen.signatures.get(key, 0) + 1
+        if _has_history(result):
+            seen.with_grad += 1
+        if seen.calls % _LOOK_EVERY == 1:
+            _look_at_weights(seen, module)
+        if seen.captured == "graphed" and self.hear_runner is not None:
+            self.hear_runner(module, seen.calls)
+
+    def _meet(self, module: Any) -> _Seen:
+        inner = getattr(module, "_orig_mod", None)
+        named = module if inner is None else inner
+        seen = _Seen(name=_name(named), place=here(3), order=len(self._seen) + len(self._dead))
+        seen.alive = weakref.ref(module)
+        seen.compiled = inner is not None
+        seen.captured = "graphed" if type(module).__name__ == "Runner" else ""
+        return seen
+
+    def _known_before(self, met: _Seen) -> _Seen:
+        """Return the books of a module that is gone, if this one was made to take its place."""
+        for key, seen in list(self._seen.items()):
+            gone = seen.alive is None or seen.alive() is None
+            if gone and seen.name == met.name and _same_line(seen.place, met.place):
+                del self._seen[key]
+                seen.alive = met.alive
+                return seen
+        return met
+
+    def _time(self, seen: _Seen, began_ns: int, ended_ns: int) -> None:
+        thread = threading.get_ident()
+        timed = _Timed(self._notebook.since_us(began_ns), (ended_ns - began_ns) / 1e3, thread)
+        last = seen.last.get(thread)
+        if last is not None:
+            gap = timed.began_us - last.began_us - last.us
+            if gap < max(_IDLE * last.us, _IDLE_US):
+                last.turn_us = timed.began_us - last.began_us
+        elif thread not in self._names:
+            self._names[thread] = threading.current_thread().name
+        seen.last[thread] = timed
+        seen.steps.append(timed)
+        seen.calls += 1
+        seen.us += timed.us
+        self._notebook.span("step", seen.name, timed.began_us, timed.us)
+
+    def main(self) -> _Seen | None:
+        """Return what makes the steps: the marks, else the callable with most time in it."""
+        if self._marks is not None:
+            return self._marks
+        everything = self._everything()
+        if not everything:
+            return None
+        dearest = max(everything, key=lambda seen: seen.us)
+        alike = [s for s in everything if abs(s.calls - dearest.calls) <= dearest.calls / 8]
+        return min(alike, key=lambda seen: seen.order) if len(alike) > 1 else dearest
+
+    def _step(self, timed: _Timed) -> Step:
+        name = self._names.get(timed.thread, "a thread")
+        return Step(timed.began_us, timed.us, timed.turn_us, name)
+
+    def _everything(self) -> list[_Seen]:
+        return [*self._dead, *self._seen.values()]
+
+    def fields(self) -> dict[str, Any]:
+        """Return the steps and every callable that was seen."""
+        main = self.main()
+        return {
+            "step_name": main.name if main else "",
+            "steps_seen": main.calls if main else 0,
+            "steps": tuple(self._step(timed) for timed in list(main.steps)) if main else (),
+            "callables": tuple(_callable(seen) for seen in self._everything()),
+        }
+
+
+def _same_line(one: Place | None, other: Place | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return (one.path, one.line) == (other.path, other.line)
+
+
+def _callable(seen: _Seen) -> Callable_:
+    uses = sorted(seen.signatures.items(), key=lambda item: -item[1])[:256]
+    return Callable_(
+        name=seen.name,
+        place=seen.place,
+        calls=seen.calls,
+        us=seen.us,
+        signatures=tuple(SignatureUse(_words(key), _sizes(key), calls) for key, calls in uses),
+        captured=seen.captured,
+        compiled=seen.compiled,
+        with_grad=seen.with_grad,
+        moved_weights=seen.moved,
+    )
+
+
+def _name(module: Any) -> str:
+    fn = getattr(module, "fn", None)
+    if fn is not None and type(module).__name__ == "Runner":
+        return str(getattr(fn, "__name__", type(fn).__name__))
+    return type(module).__name__
+
+
+def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what a recording would be keyed on, roughly: shapes, dtypes and plain values."""
+    return tuple(_part(value) for value in (*args, *kwargs.values()))
+
+
+def _part(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return (tuple(value.shape), value.dtype)
+    if isinstance(value, int | float | str | bool) or value is None:
+        return value
+    return type(value).__name__
+
+
+def _sizes(key: tuple[Any, ...]) -> tuple[int, ...]:
+    for part in key:
+        if isinstance(part, tuple):
+            return tuple(part[0])
+    return ()
+
+
+def _rows(key: tuple[Any, ...]) -> int:
+    sizes = _sizes(key)
+    return int(sizes[1] if len(sizes) > 1 and sizes[0] == 1 else sizes[0]) if sizes else 0
+
+
+def _words(key: tuple[Any, ...]) -> str:
+    parts = []
+    for part in key:
+        if isinstance(part, tuple):
+            parts.append(f"{str(part[1]).removeprefix('torch.')}[{', '.join(map(str, part[0]))}]")
+        else:
+            parts.append(repr(part))
+    return "; ".join(parts)
+
+
+def _has_history(result: Any) -> bool:
+    if isinstance(result, torch.Tensor):
+        return result.requires_grad
+    if isinstance(result, tuple | list):
+        return any(_has_history(item) for item in result[:4])
+    logits = getattr(result, "logits", None)
+    return isinstance(logits, torch.Tensor) and logits.requires_grad
+
+
+def _look_at_weights(seen: _Seen, module: Any) -> None:
+    """Notice parameters that lie elsewhere than before: a recording would have lost them."""
+    if not isinstance(module, torch.nn.Module):
+        return
+    pointers = []
+    for index, parameter in enumerate(module.parameters()):
+        if index >= 32:
+            break
+        pointers.append(parameter.data_ptr())
+    now = tuple(pointers)
+    if seen.pointers is not None and now != seen.pointers:
+        seen.moved += 1
+    seen.pointers = now

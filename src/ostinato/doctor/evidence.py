@@ -1,0 +1,169 @@
+"""Everything that was recorded about a run, in plain values: what collectors write and probes read.
+
+No torch, no device, no judgement: a probe must reach its finding from this alone, so that evidence
+from a GPU can be saved, mailed and replayed on a laptop. None, or an empty tuple beside a False in
+`collected`, means "not looked at"; an empty tuple that was looked at means "nothing there".
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from enum import StrEnum
+from statistics import median
+from typing import Any
+
+from ostinato.doctor.activity import Callable_, Copy, LayoutCopy, LostGradient, Profile, Step, Wait
+from ostinato.doctor.graph_use import AmpSwitch, AttentionUse, CompileUse, GraphUse
+from ostinato.doctor.host_evidence import HostEvidence
+from ostinato.doctor.interpreter_use import GcPause, Gil, LockHeld, LoopBlock, ThreadPools
+from ostinato.doctor.memory_use import AllocatorUse
+from ostinato.doctor.plain import from_plain, to_plain
+from ostinato.errors import UsageError
+
+VERSION = 1
+
+
+class Ending(StrEnum):
+    """How the watched program ended."""
+
+    FINISHED = "finished"
+    EXITED = "exited"
+    RAISED = "raised"
+    SIGNALLED = "signalled"
+    STILL_RUNNING = "still-running"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What was watched, where.
+
+    Attributes:
+        title: The command, the block or the trace file.
+        device: "cuda" or "cpu": where its tensors live.
+        accelerator: The GPU's name, and `capability` such as "9.0"; empty without one.
+        seconds: How long it was watched.
+        detail: The exception, the exit status or the signal, where it did not just finish.
+    """
+
+    title: str = ""
+    device: str = "cpu"
+    accelerator: str = ""
+    capability: str = ""
+    cpu: str = ""
+    cores: int = 0
+    torch: str = ""
+    python: str = ""
+    seconds: float = 0.0
+    ending: Ending = Ending.FINISHED
+    detail: str = ""
+    exit_status: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One folded stack: frames outermost first, and how many samples had it.
+
+    Attributes:
+        waits_for_gil: Of the samples, those in which the thread wanted the GIL and had it not.
+    """
+
+    thread: str
+    frames: tuple[str, ...]
+    samples: int
+    waits_for_gil: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Something that took time, for the timeline.
+
+    Attributes:
+        track: "step", "wait", "gc", "loop", "lock", "replay" or "kernel".
+        began_us: Since the watch began.
+    """
+
+    track: str
+    name: str
+    began_us: float
+    us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that is known of one run.
+
+    Attributes:
+        collected: Which collectors ran to their end: "steps", "waits", "profile", "graphs",
+            "compile", "attention", "layout", "gil", "locks", "loop", "gc", "threads", "allocator",
+            "host". A probe whose collector is missing says nothing, or abstains.
+        step_name: The callable or the mark that makes the steps; empty without steps.
+        steps: The latest ones, at most a few thousand; `steps_seen` counts all.
+        problems: What could not be recorded and why, one sentence each.
+    """
+
+    version: int = VERSION
+    source: str = "watch"
+    subject: Subject = Subject()
+    collected: tuple[str, ...] = ()
+    step_name: str = ""
+    steps_seen: int = 0
+    steps: tuple[Step, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    lost_gradients: tuple[LostGradient, ...] = ()
+    callables: tuple[Callable_, ...] = ()
+    layout_copies: tuple[LayoutCopy, ...] = ()
+    profile: Profile | None = None
+    graphs: tuple[GraphUse, ...] = ()
+    amp_switches: tuple[AmpSwitch, ...] = ()
+    compile: CompileUse | None = None
+    attention: tuple[AttentionUse, ...] = ()
+    gil: Gil | None = None
+    locks: tuple[LockHeld, ...] = ()
+    loop_blocks: tuple[LoopBlock, ...] = ()
+    gc_pauses: tuple[GcPause, ...] = ()
+    threads: ThreadPools | None = None
+    allocator: AllocatorUse | None = None
+    host: HostEvidence | None = None
+    stacks: tuple[Stack, ...] = ()
+    spans: tuple[Span, ...] = ()
+    problems: tuple[str, ...] = field(default=())
+
+    def step_us(self) -> float | None:
+        """Return the median time from one step to the next, or None without steps."""
+        times = [step.turn_us if step.turn_us is not None else step.us for step in self.steps]
+        return median(times) if times else None
+
+    def looked_at(self, collector: str) -> bool:
+        """Return whether `collector` ran."""
+        return collector in self.collected
+
+
+def to_json(evidence: Evidence) -> str:
+    """Return `evidence` as one JSON document."""
+    return json.dumps(to_plain(evidence), ensure_ascii=False, allow_nan=False)
+
+
+def from_json(text: str) -> Evidence:
+    """Return the evidence that `to_json` wrote.
+
+    Raises:
+        UsageError: OST7020, it is no such document; OST7021, a later version wrote it.
+    """
+    try:
+        document: Any = json.loads(text)
+    except ValueError as error:
+        raise UsageError(
+            f"the evidence is no JSON: {error}",
+            code="OST7020",
+            remedy="give the file that `ostinato doctor run --evidence FILE` wrote, unchanged",
+        ) from error
+    version = document.get("version") if isinstance(document, dict) else None
+    if isinstance(version, int) and version > VERSION:
+        raise UsageError(
+            f"the evidence has version {version}, and this Ostinato reads up to {VERSION}",
+            code="OST7021",
+            remedy="read it with the Ostinato that wrote it, or a later one",
+        )
+    return from_plain(Evidence, document, "evidence")

@@ -1,0 +1,99 @@
+"""Copies from the host to the device in a step: built there, pageable, or growing.
+
+A tensor made from Python values is made on the host and then copied, and pageable memory is copied
+while the host waits, whatever `non_blocking` says.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from ostinato.doctor.lint.facts import Pause, Scope, Wants
+from ostinato.doctor.lint.operations import is_dtype, is_host_device, known
+from ostinato.doctor.lint.rules import reads
+from ostinato.doctor.lint.rules.event import Event
+from ostinato.doctor.lint.scene import Scene
+from ostinato.doctor.lint.values import HOST, UNKNOWN, Kind, Trait, Value
+
+_MAKERS = frozenset({"torch.tensor", "torch.as_tensor", "torch.asarray"})
+_PLAIN = (Kind.PYTHON, Kind.ARRAY, Kind.EACH, Kind.ITEMS, Kind.UNKNOWN, Kind.SYMBOL)
+_TIMERS = frozenset({"time.perf_counter", "time.time", "time.perf_counter_ns", "time.monotonic"})
+_SYNCHRONIZE = frozenset({"torch.cuda.synchronize", "torch.accelerator.synchronize"})
+
+
+def called(scene: Scene, event: Event) -> None:
+    """See a call."""
+    if event.function in _MAKERS:
+        _made(scene, event)
+    elif event.attr == "new_tensor" and event.base.kind is Kind.TENSOR:
+        _made_from(scene, event, "`new_tensor` is made on the host and copied")
+    elif event.attr in ("to", "cuda") and not event.function:
+        reads.moved_to_host(scene, event)
+        _moved(scene, event)
+    elif event.function in _SYNCHRONIZE or (event.attr == "synchronize" and not event.function):
+        _synchronized(scene, event)
+    elif event.function in _TIMERS or event.attr == "elapsed_time":
+        scene.env["timed()"] = HOST
+    elif event.attr == "append" and scene.loops and event.node.args:
+        _grown(scene, event)
+
+
+def _grown(scene: Scene, event: Event) -> None:
+    """Note a list that grows in a loop."""
+    before = event.node.func.value if isinstance(event.node.func, ast.Attribute) else None
+    if isinstance(before, ast.Name):
+        held = scene.lookup(before.id)
+        if held.kind in (Kind.EACH, Kind.ITEMS, Kind.PYTHON, Kind.UNKNOWN):
+            item = event.first
+            kind = Kind.EACH if held.kind in (Kind.EACH, Kind.ITEMS) else held.kind
+            of = Value(item.kind, item.of, item.traits) if kind is Kind.EACH else held.of
+            scene.env[before.id] = Value(kind, of, int(held.traits | Trait.GROWS))
+
+
+def _made(scene: Scene, event: Event) -> None:
+    device = event.keyword("device")
+    if device is None or device.of == (None,) or is_host_device(device):
+        return
+    word = event.function.rpartition(".")[2]
+    _made_from(scene, event, f"`{word}` is made on the host, then copied while the host waits")
+
+
+def _made_from(scene: Scene, event: Event, fact: str) -> None:
+    source = event.first
+    if source.kind not in _PLAIN:
+        return
+    if source.kind in (Kind.UNKNOWN, Kind.SYMBOL) and event.function != "torch.tensor":
+        return  # as_tensor of a tensor that is there already copies nothing
+    scene.sight(101, Scope.STEP, event.node, fact)
+    scene.wait(Pause.GPU, event.node, fact)
+    if source.has(Trait.GROWS) or any(
+        part.has(Trait.GROWS) for part in (source.of if source.kind is Kind.ITEMS else ())
+    ):
+        _growing(scene, event)
+
+
+def _moved(scene: Scene, event: Event) -> None:
+    target = event.keyword("device") or (event.args[0] if event.args else UNKNOWN)
+    if event.base.kind is not Kind.HOST or is_host_device(target) or is_dtype(target):
+        return
+    if event.base.has(Trait.GROWS):
+        _growing(scene, event)
+    if known(event.keyword("non_blocking")) is True and not event.base.has(Trait.PINNED):
+        fact = "non_blocking does nothing for memory that is not pinned: the host waits"
+        scene.sight(101, Scope.STEP, event.node, fact)
+        scene.wait(Pause.GPU, event.node, fact)
+
+
+def _growing(scene: Scene, event: Event) -> None:
+    fact = "what is copied to the device grows with every round"
+    scene.sight(104, Scope.STEP, event.node, fact)
+
+
+def _synchronized(scene: Scene, event: Event) -> None:
+    fact = "`synchronize()` waits until the device has done all that was queued"
+    scene.wait(Pause.GPU, event.node, fact)
+    if "timed()" not in scene.env:  # somebody who measures must wait
+        names = (part.id for part in ast.walk(event.node) if isinstance(part, ast.Name))
+        is_for_each = any("dev" in name for name in names)  # a loop over devices waits for each
+        scope = Scope.LOOP if scene.loops and not is_for_each else Scope.STEP
+        scene.sight(101, scope, event.node, fact, UNKNOWN, Wants.ANYTHING)

@@ -1,0 +1,88 @@
+"""What a probe is: a pure function from evidence to findings or abstentions.
+
+A probe reads nothing but the evidence, keeps nothing, and either finds something, says what it
+would need to know, or says nothing. Each stands in `probes/` in a file named for its finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ostinato.doctor.catalog import Rule
+from ostinato.doctor.evidence import Evidence
+from ostinato.doctor.finding import Abstention, Basis, Cost, Finding
+from ostinato.units import format_us
+
+Verdict = Finding | Abstention | None
+Probe = Callable[[Evidence], Verdict]
+
+ENOUGH_STEPS = 8
+"""Fewer steps than this are the warm-up, or say nothing about a loop."""
+
+
+def abstain(rule: Rule, why: str, settles_it: str) -> Abstention:
+    """Return an abstention of this rule."""
+    return Abstention(code=rule.code, name=rule.name, why=why, settles_it=settles_it)
+
+
+def cost_in_steps(
+    evidence: Evidence,
+    total_us: float,
+    *,
+    spread_us: float | None = None,
+    basis: Basis = Basis.MEASURED,
+) -> Cost | None:
+    """Return what `total_us` over the whole watch is in one step; None without steps.
+
+    What was inferred for another machine is no share of a step on this one.
+    """
+    step_us = evidence.step_us()
+    if step_us is None or not evidence.steps_seen:
+        return None
+    us = total_us / evidence.steps_seen
+    return Cost(
+        us_per_step=us,
+        share=min(us / step_us, 1.0) if step_us > 0 and basis is Basis.MEASURED else None,
+        spread_us=spread_us,
+        kind=basis,
+        steps=evidence.steps_seen,
+    )
+
+
+def enough_steps(evidence: Evidence) -> bool:
+    """Return whether there were steps beyond a warm-up."""
+    return evidence.steps_seen >= ENOUGH_STEPS
+
+
+def times(count: float) -> str:
+    """Return a count as people say it: "once", "twice", "12 times", "0.5 times"."""
+    if abs(count - 1) < 0.05:
+        return "once"
+    if abs(count - 2) < 0.05:
+        return "twice"
+    return f"{count:.0f} times" if count >= 9.5 or count == int(count) else f"{count:.1f} times"
+
+
+def percent(share: float) -> str:
+    """Return a share as "41%", or "0.4%" where it is small."""
+    return f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}"
+
+
+def cost_words(cost: Cost | None) -> str:
+    """Return a cost in one line, as the report prints it."""
+    if cost is None:
+        return ""
+    parts = []
+    if cost.us_per_step is not None:
+        parts.append(f"{format_us(cost.us_per_step)} a {cost.per}")
+    if cost.share is not None:
+        whole = cost.per if cost.per in ("step", "token", "request") else "time watched"
+        share = f"{percent(cost.share)} of the {whole}"
+        parts.append(f"({share})" if parts else share)
+    words = " ".join(parts)
+    words += f"; {cost.kind}"
+    if cost.steps:
+        words += f", {cost.steps} {cost.per}s"
+    if cost.spread_us is not None:
+        words += f", IQR {format_us(cost.spread_us)}"
+    return words

@@ -1,0 +1,59 @@
+"""OST501 gil-contention.
+
+What it sees: samples of every thread: who ran, and who wanted the GIL and had it not.
+How it decides: at least 10 samples, and in a tenth of them or more one thread waited while another
+held it; of those that waited, the one that makes the steps counts first. A thread's waiting time is
+what passed, less its time on a CPU and its time ready without one.
+"""
+
+from __future__ import annotations
+
+from ostinato.doctor.catalog import RULES
+from ostinato.doctor.evidence import Evidence
+from ostinato.doctor.finding import Cost
+from ostinato.doctor.interpreter_use import Gil, ThreadUse
+from ostinato.doctor.probe import Verdict, cost_in_steps, percent
+from ostinato.units import format_us
+
+RULE = RULES["OST501"]
+_SAMPLES = 10
+_CONTENDED = 0.1
+_WAITS = 0.1
+
+
+def probe(evidence: Evidence) -> Verdict:
+    """Find threads that wait for each other to run Python."""
+    gil = evidence.gil
+    if gil is None or gil.samples < _SAMPLES or gil.contended < _CONTENDED:
+        return None
+    waiters = [thread for thread in gil.threads if thread.waits >= _WAITS]
+    if not waiters or len([t for t in gil.threads if t.runs + t.waits >= _WAITS]) < 2:
+        return None
+    stepping = {step.thread for step in evidence.steps[-64:]}
+    waiter = max(waiters, key=lambda thread: (thread.name in stepping, thread.wait_us))
+    holder = _holder(gil, waiter)
+    if holder is None:
+        return None
+    fact = (
+        f"{waiter.name} waits for the GIL {percent(waiter.waits)} of the time, "
+        f"{format_us(waiter.wait_us)} in all, while {holder.name} holds it"
+    )
+    rest = len(waiters) - 1
+    fact += f"; {rest} more thread{'s' * (rest > 1)} wait too" if rest else ""
+    others = tuple(place for place in (waiter.waits_at,) if place is not None)
+    return RULE.finding(
+        fact, holder.place or waiter.waits_at, _cost(evidence, waiter), others=others
+    )
+
+
+def _holder(gil: Gil, waiter: ThreadUse) -> ThreadUse | None:
+    others = [t for t in gil.threads if t.name != waiter.name and t.runs >= _WAITS]
+    return max(others, key=lambda thread: thread.runs, default=None)
+
+
+def _cost(evidence: Evidence, waiter: ThreadUse) -> Cost | None:
+    if any(step.thread == waiter.name for step in evidence.steps[-64:]):
+        return cost_in_steps(evidence, waiter.wait_us)
+    watched_us = evidence.subject.seconds * 1e6
+    share = min(1.0, waiter.wait_us / watched_us) if watched_us else None
+    return Cost(None, share, per="thread")

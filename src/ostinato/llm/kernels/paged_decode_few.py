@@ -1,0 +1,332 @@
+"""Attention of one new token of a few rows over paged keys and values, in one launch.
+
+With one or a few short rows, finding out who does what takes longer than doing it. So each program
+has its place before it starts: a query head of a row and a piece of its keys. It loads all of those
+but the newest before the kernel ahead, which is still computing that one, has ended. Query heads
+that share keys read them once each, from the cache of the processor mostly.
+
+Long rows would be read several times over, so from a length on (`LONG`) the same launch does as
+`paged_decode` does.
+
+Shapes: B rows, H query heads, G key heads, R = H / G, D head size, P pages per row, S pieces.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import triton
+import triton.language as tl
+
+from ostinato.llm.kernels.attending import LOG2_E, count_pad, load_rows, slots_of
+from ostinato.llm.kernels.early import launching, let_next_begin, wait_for_previous
+from ostinato.llm.kernels.stretches import attend_stretches, put_together
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ostinato.llm.kernels.paged_decode import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class FewRowsPlan:
+    """How a launch is cut and compiled.
+
+    Attributes:
+        pieces: In how many a row's keys are cut.
+        block: Keys taken in at a time.
+        long: From how many cached tokens on the longest row is shared out differently.
+        long_block: Keys taken in at a time then.
+    """
+
+    pieces: int
+    block: int
+    warps: int
+    long: int
+    long_block: int = 32
+
+    def programs(self, rows: int, heads: int) -> int:
+        """Return how many programs there are."""
+        return rows * heads * self.pieces
+
+
+def paged_decode_few(
+    q_BHD: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    pages_BP: Tensor,
+    lengths_B: Tensor,
+    *,
+    scale: float,
+    window: int | None,
+    plan: FewRowsPlan,
+    shared: Workspace,
+    is_early: bool,
+) -> Tensor:
+    """Return (B, H, D); rows of length 0 are zero.
+
+    Begun early, it reads lengths, pages, and all keys and values but the newest token's before the
+    wait: the kernel ahead writes nothing else, and lets others begin after its own wait.
+
+    Args:
+        keys, values: (pages, page_tokens, G, D), contiguous.
+        pages_BP: int32 or int64; the numbers of one row are contiguous.
+        lengths_B: int32 or int64.
+        shared: Room for two partial results of R heads and one counter per program.
+
+    Capture:
+        Safe. Reads sizes on the device and never waits for it.
+    """
+    rows, heads, size = q_BHD.shape
+    _, page_tokens, kv_heads, _ = keys.shape
+    group = heads // kv_heads
+    if q_BHD.stride(2) != 1:
+        q_BHD = q_BHD.contiguous()
+    out_BHD = q_BHD.new_empty(rows, heads, size)
+    _decode_few[(plan.pieces, heads, rows)](
+        q_BHD,
+        keys,
+        values,
+        pages_BP,
+        lengths_B,
+        out_BHD,
+        shared.output,
+        shared.top,
+        shared.total,
+        shared.arrived,
+        rows,
+        pages_BP.stride(0),
+        q_BHD.stride(0),
+        q_BHD.stride(1),
+        scale * LOG2_E,
+        window or 0,
+        plan.long,
+        G=kv_heads,
+        R=group,
+        D=size,
+        PAGE=page_tokens,
+        ROWS_PAD=count_pad(rows),
+        R_PAD=triton.next_power_of_2(group),
+        M=max(triton.next_power_of_2(group), 16),
+        D_PAD=triton.next_power_of_2(size),
+        PIECES=plan.pieces,
+        BLOCK=plan.block,
+        LONG_BLOCK=plan.long_block,
+        HAS_WINDOW=window is not None,
+        EARLY=is_early,
+        num_warps=plan.warps,
+        num_stages=3,
+        **launching(is_early=is_early),
+    )
+    return out_BHD
+
+
+@triton.jit(do_not_specialize=("rows", "pages_stride", "window", "long"))
+def _decode_few(
+    q: tl.tensor,
+    keys: tl.tensor,
+    values: tl.tensor,
+    pages: tl.tensor,
+    lengths: tl.tensor,
+    out: tl.tensor,
+    part_output: tl.tensor,
+    part_top: tl.tensor,
+    part_total: tl.tensor,
+    arrived: tl.tensor,
+    rows: tl.tensor,
+    pages_stride: tl.tensor,
+    q_row_stride: tl.tensor,
+    q_head_stride: tl.tensor,
+    scale: tl.tensor,
+    window: tl.tensor,
+    long: tl.tensor,
+    G: tl.constexpr,
+    R: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    ROWS_PAD: tl.constexpr,
+    R_PAD: tl.constexpr,
+    M: tl.constexpr,
+    D_PAD: tl.constexpr,
+    PIECES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LONG_BLOCK: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    piece = tl.program_id(0)
+    head = tl.program_id(1)
+    row = tl.program_id(2)
+    row_B = tl.arange(0, ROWS_PAD)
+    length_B = tl.load(lengths + row_B, mask=row_B < rows, other=0).to(tl.int32)
+    if tl.max(length_B, 0) >= long:
+        attend_stretches(
+            (row * (G * R) + head) * PIECES + piece,
+            rows * (G * R * PIECES),
+            q,
+            keys,
+            values,
+            pages,
+            lengths,
+            lengths,
+            out,
+            part_output,
+            part_top,
+            part_total,
+            arrived,
+            rows,
+            pages_stride,
+            q_row_stride,
+            q_head_stride,
+            scale,
+            window,
+            G,
+            R,
+            D,
+            PAGE,
+            ROWS_PAD,
+            R_PAD,
+            M,
+            D_PAD,
+            LONG_BLOCK,
+            HAS_WINDOW,
+            False,
+            0,
+            0,
+            EARLY,
+        )
+    else:
+        length = tl.sum(tl.where(row_B == row, length_B, 0), 0)
+        _attend_piece(
+            row,
+            head,
+            piece,
+            length,
+            q + row.to(tl.int64) * q_row_stride + head * q_head_stride,
+            keys,
+            values,
+            pages + row.to(tl.int64) * pages_stride,
+            out,
+            part_output,
+            part_top,
+            part_total,
+            arrived,
+            scale,
+            window,
+            G,
+            R,
+            D,
+            PAGE,
+            D_PAD,
+            PIECES,
+            BLOCK,
+            HAS_WINDOW,
+            EARLY,
+        )
+
+
+@triton.jit
+def _attend_piece(
+    row: tl.tensor,
+    head: tl.tensor,
+    piece: tl.tensor,
+    length: tl.tensor,
+    q: tl.tensor,
+    keys: tl.tensor,
+    values: tl.tensor,
+    table: tl.tensor,
+    out: tl.tensor,
+    part_output: tl.tensor,
+    part_top: tl.tensor,
+    part_total: tl.tensor,
+    arrived: tl.tensor,
+    scale: tl.tensor,
+    window: tl.tensor,
+    G: tl.constexpr,
+    R: tl.constexpr,
+    D: tl.constexpr,
+    PAGE: tl.constexpr,
+    D_PAD: tl.constexpr,
+    PIECES: tl.constexpr,
+    BLOCK: tl.constexpr,
+    HAS_WINDOW: tl.constexpr,
+    EARLY: tl.constexpr,
+) -> None:
+    """Attend with one query head to one piece of its row's keys."""
+    kv_head = head // R
+    newest = length - 1
+    oldest = length * 0
+    if HAS_WINDOW:
+        oldest = tl.maximum(length - window, 0)
+    first = oldest // BLOCK * BLOCK
+    span = tl.maximum(tl.cdiv(tl.cdiv(length - first, PIECES), BLOCK), 1) * BLOCK
+    parts = tl.cdiv(length - first, span)
+    start = first + piece * span
+    until = tl.minimum(start + span, length)
+    key_N = start + tl.arange(0, BLOCK)
+    d = tl.arange(0, D_PAD)
+    is_old_N = (key_N >= oldest) & (key_N < tl.minimum(until, newest))
+    offset_N = (slots_of(table, key_N, is_old_N, PAGE) * G + kv_head) * D
+    k_ND = load_rows(keys, offset_N, is_old_N, D, D_PAD)
+    v_ND = load_rows(values, offset_N, is_old_N, D, D_PAD)
+    wait_for_previous(EARLY)
+    let_next_begin(EARLY)
+    result = out + (row.to(tl.int64) * (G * R) + head) * D + d
+    if length <= 0:
+        if piece == 0:
+            tl.store(result, tl.zeros((D_PAD,), out.dtype.element_ty), mask=d < D)
+    elif piece < parts:
+        q_D = tl.load(q + d, mask=d < D, other=0.0).to(tl.float32) * scale
+        # Written by the kernel ahead: past the nearest cache, which may hold what was there before.
+        at = tl.load(table + newest // PAGE).to(tl.int64) * PAGE + newest % PAGE
+        at = (at * G + kv_head) * D + d
+        new_k_D = tl.load(keys + at, mask=d < D, other=0.0, cache_modifier=".cg")
+        new_v_D = tl.load(values + at, mask=d < D, other=0.0, cache_modifier=".cg")
+        top = length * 0.0 + float("-inf")
+        total = length * 0.0
+        out_D = tl.zeros((D_PAD,), tl.float32)
+        for key in range(start, until, BLOCK):
+            key_N = key + tl.arange(0, BLOCK)
+            if key != start:
+                is_old_N = (key_N >= oldest) & (key_N < tl.minimum(until, newest))
+                offset_N = (slots_of(table, key_N, is_old_N, PAGE) * G + kv_head) * D
+                k_ND = load_rows(keys, offset_N, is_old_N, D, D_PAD)
+                v_ND = load_rows(values, offset_N, is_old_N, D, D_PAD)
+            is_new_N1 = (key_N == newest)[:, None]
+            k_ND = tl.where(is_new_N1, new_k_D[None, :], k_ND)
+            v_ND = tl.where(is_new_N1, new_v_D[None, :], v_ND)
+            score_N = tl.sum(k_ND.to(tl.float32) * q_D[None, :], 1)
+            score_N = tl.where((key_N >= oldest) & (key_N < until), score_N, float("-inf"))
+            new_top = tl.maximum(top, tl.max(score_N, 0))
+            zero = tl.where(new_top == float("-inf"), 0.0, new_top)
+            shrink = tl.exp2(top - zero)
+            weight_N = tl.exp2(score_N - zero)
+            total = total * shrink + tl.sum(weight_N, 0)
+            out_D = out_D * shrink + tl.sum(weight_N[:, None] * v_ND.to(tl.float32), 0)
+            top = new_top
+        if parts == 1:
+            tl.store(result, (out_D / total).to(out.dtype.element_ty), mask=d < D)
+        else:
+            counter = row * (G * R) + head
+            place = counter * PIECES + piece
+            tl.store(part_output + place * D + d, out_D, mask=d < D)
+            tl.store(part_top + place, top)
+            tl.store(part_total + place, total)
+            tl.debug_barrier()
+            before = tl.atomic_add(arrived + counter, 1, sem="acq_rel")
+            if before == parts - 1:
+                tl.store(arrived + counter, 0)
+                put_together(
+                    out + counter.to(tl.int64) * D,
+                    part_output,
+                    part_top,
+                    part_total,
+                    counter,
+                    parts,
+                    1,
+                    D,
+                    1,
+                    D_PAD,
+                    PIECES,
+                )

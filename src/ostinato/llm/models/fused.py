@@ -1,0 +1,275 @@
+"""The layers of Llama and its relatives in a handful of kernels each.
+
+    few tokens   norm + QKV + turn + cache | attention | out + sum | norm + gate/up | down + sum
+    a batch      the same five, on tensor cores
+    many         as above, the products by the library and what is between them by four small ones
+
+Which product is computed how, the plans say (`fused_plans.py`); each may be computed either way.
+Queries and keys that are normed per head (Qwen3) need whole heads, so there the turn is a kernel of
+its own. On a GPU that can, every kernel begins before the one ahead has ended (`kernels/early.py`).
+
+The residual is kept in place. Prompts go the same way as decoding, by the number of their tokens.
+
+Shapes: N tokens, E hidden, H query heads, D head size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ostinato.llm.attention.base import DecodeAttend, PrefillAttend
+from ostinato.llm.attention.triton_attention import TritonAttention
+from ostinato.llm.kernels.begin_rows import begin_rows
+from ostinato.llm.kernels.early import can_begin_early
+from ostinato.llm.kernels.few_gate_up import few_gate_up
+from ostinato.llm.kernels.few_product_add import few_product_add
+from ostinato.llm.kernels.few_qkv import few_qkv
+from ostinato.llm.kernels.few_rows import FewPlan
+from ostinato.llm.kernels.gate_rows import gate_rows
+from ostinato.llm.kernels.matrix import Matrix
+from ostinato.llm.kernels.norm_rows import norm_rows
+from ostinato.llm.kernels.tiled_gate_up import tiled_gate_up
+from ostinato.llm.kernels.tiled_product_add import NextNorm, tiled_product_add
+from ostinato.llm.kernels.tiled_qkv import tiled_qkv
+from ostinato.llm.kernels.tiled_rows import SplitRoom, TilePlan, Weighed
+from ostinato.llm.kernels.turn_rows import HeadNorms, Place, turn_rows
+from ostinato.llm.kernels.weigh_rows import weigh_rows
+from ostinato.llm.models.fused_plans import (
+    LayerPlan,
+    LayerPlans,
+    LayerSizes,
+    Product,
+    plans_for,
+)
+from ostinato.llm.models.quantized import QuantizedLinear
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from ostinato.llm.models.config import DecoderConfig
+    from ostinato.llm.models.layers import RmsNorm
+    from ostinato.llm.models.linear import Linear
+    from ostinato.llm.models.llama import LlamaDecoder, LlamaLayer
+
+
+_EARLY_BATCH_HIDDEN = 1024
+"""Narrower models start the kernels of a batch one after the other: on an H200, SmolLM2-135M's gave
+other last bits with early launches at 16, 64 and 100 rows, and what was done about it since has not
+been tried there (decision 0014)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """A decoder's layers, fused.
+
+    Attributes:
+        is_early: Whether kernels begin before the one ahead has ended.
+        batch_is_early: Whether they do so for more than one token, too.
+    """
+
+    decoder: LlamaDecoder
+    plans: LayerPlans
+    room: SplitRoom
+    is_early: bool
+    batch_is_early: bool
+
+    @classmethod
+    def of(cls, decoder: LlamaDecoder) -> Fused:
+        """Make it for a decoder whose weights are where they will stay."""
+        is_quantised = any(isinstance(each, QuantizedLinear) for each in decoder.modules())
+        plans = plans_for(sizes_of(decoder.config), is_quantised=is_quantised)
+        device = decoder.embedding.weight.device
+        early = can_begin_early(device)
+        proven = decoder.config.hidden >= _EARLY_BATCH_HIDDEN
+        return cls(decoder, plans, SplitRoom.empty(device), early, early and proven)
+
+    @property
+    def description(self) -> str:
+        """What serves how many tokens, for reports."""
+        if self.is_early and not self.batch_is_early:
+            return self.plans.description + ", launched early for one token"
+        return self.plans.description + (
+            ", launched early" if self.is_early else ", launched one after the other"
+        )
+
+    def run(
+        self,
+        tokens_N: Tensor,
+        positions_N: Tensor,
+        slots_N: Tensor,
+        attend: DecodeAttend | PrefillAttend,
+    ) -> Tensor:
+        """Return the hidden states (N, E) after the last norm.
+
+        Capture:
+            Safe, if the attention backend is.
+        """
+        decoder = self.decoder
+        early = self.is_early if len(tokens_N) == 1 else self.batch_is_early
+        x_NE, cos_NC, sin_NC = begin_rows(
+            tokens_N,
+            positions_N,
+            decoder.embedding.weight,
+            decoder.frequencies,
+            decoder.amplitude,
+            is_early=early,
+        )
+        run = _Run(
+            self.plans.fit(len(tokens_N)), attend, x_NE, cos_NC, sin_NC, slots_N, self.room, early
+        )
+        weighed: Weighed | None = None
+        layers, last = decoder.fused_layers(), decoder.norm
+        for layer, after in zip(layers, [each.norm_1 for each in layers[1:]] + [last], strict=True):
+            weighed = run.layer(layer, weighed, after)
+        return norm_rows(x_NE, None, last.weight, last.eps, is_early=early)[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One run through all layers; `x_NE` is the residual, in place."""
+
+    plan: LayerPlan
+    attend: DecodeAttend | PrefillAttend
+    x_NE: Tensor
+    cos_NC: Tensor
+    sin_NC: Tensor
+    slots_N: Tensor
+    room: SplitRoom
+    is_early: bool
+
+    def layer(self, layer: LlamaLayer, weighed: Weighed | None, after: RmsNorm) -> Weighed | None:
+        """Run a layer; return the residual weighed for the norm after it, where that is made."""
+        plan, mlp = self.plan, layer.mlp
+        q_NHD = self._qkv(layer, weighed)
+        mixed_NF = self._attend(layer.index, q_NHD).flatten(1)
+        weighed = self._product_add(mixed_NF, layer.out, layer.norm_2, plan.out, plan.gate_up)
+        inner_NI = self._product(layer.norm_2, mlp.gate_up, mlp.activation, weighed, plan.gate_up)
+        return self._product_add(inner_NI, mlp.down, after, plan.down, plan.qkv)
+
+    def _qkv(self, layer: LlamaLayer, weighed: Weighed | None) -> Tensor:
+        store, early, plan = self.attend.store, self.is_early, self.plan.qkv
+        place = Place(
+            self.cos_NC,
+            self.sin_NC,
+            self.slots_N,
+            store.keys[layer.index],
+            store.values[layer.index],
+        )
+        norm, linear = layer.norm_1, layer.qkv
+        if layer.q_norm is not None and layer.k_norm is not None:
+            norms = HeadNorms(layer.q_norm.weight, layer.k_norm.weight, layer.q_norm.eps)
+            qkv_NF = self._product(norm, linear, None, weighed, plan)
+            return turn_rows(qkv_NF, layer.heads, place, norms, is_early=early)
+        if isinstance(plan, FewPlan):
+            return few_qkv(
+                self.x_NE,
+                norm.weight,
+                norm.eps,
+                matrix_of(linear),
+                layer.heads,
+                place,
+                plan=plan,
+                is_early=early,
+            )
+        if isinstance(plan, TilePlan):
+            weighed = weighed or weigh_rows(self.x_NE, norm.weight, norm.eps, is_early=early)
+            return tiled_qkv(
+                weighed,
+                matrix_of(linear),
+                layer.heads,
+                place,
+                plan=plan,
+                room=self.room,
+                is_early=early,
+            )
+        qkv_NF = self._product(norm, linear, None, None, None)
+        return turn_rows(qkv_NF, layer.heads, place, None, is_early=early)
+
+    def _product(
+        self,
+        norm: RmsNorm,
+        linear: Linear,
+        activation: str | None,
+        weighed: Weighed | None,
+        plan: FewPlan | TilePlan | None,
+    ) -> Tensor:
+        """Return the product of the normed residual, gated if there is an activation."""
+        x_NE, early = self.x_NE, self.is_early
+        if isinstance(plan, FewPlan):
+            return few_gate_up(
+                x_NE,
+                norm.weight,
+                norm.eps,
+                matrix_of(linear),
+                activation,
+                plan=plan,
+                is_early=early,
+            )
+        if isinstance(plan, TilePlan):
+            weighed = weighed or weigh_rows(x_NE, norm.weight, norm.eps, is_early=early)
+            return tiled_gate_up(
+                weighed, matrix_of(linear), activation, plan=plan, room=self.room, is_early=early
+            )
+        normed_NE = norm_rows(x_NE, None, norm.weight, norm.eps, is_early=early)[1]
+        product: Tensor = linear(normed_NE)
+        return product if activation is None else gate_rows(product, activation, is_early=early)
+
+    def _product_add(
+        self,
+        h_NK: Tensor,
+        linear: Linear,
+        after: RmsNorm,
+        plan: FewPlan | TilePlan | None,
+        following: FewPlan | TilePlan | None,
+    ) -> Weighed | None:
+        """Add a product to the residual; weigh it if the product that follows wants it so."""
+        x_NE, early = self.x_NE, self.is_early
+        if isinstance(plan, FewPlan):
+            few_product_add(x_NE, h_NK, matrix_of(linear), plan=plan, is_early=early)
+        elif isinstance(plan, TilePlan):
+            weighed = tiled_product_add(
+                x_NE,
+                h_NK,
+                matrix_of(linear),
+                NextNorm(after.weight, after.eps),
+                plan=plan,
+                room=self.room,
+                is_early=early,
+            )
+            return weighed if isinstance(following, TilePlan) else None
+        elif isinstance(linear, QuantizedLinear) or linear.bias is not None:
+            x_NE.add_(linear(h_NK))
+        else:
+            x_NE.addmm_(h_NK, linear.weight.t())
+        return None
+
+    def _attend(self, layer: int, q_NHD: Tensor) -> Tensor:
+        attend = self.attend
+        if isinstance(attend, PrefillAttend):
+            return attend.backend.prefill(layer, q_NHD, attend.store, attend.batch)
+        backend, tables = attend.backend, (attend.pages_BP, attend.lengths_B)
+        if isinstance(backend, TritonAttention):
+            return backend.decode_next(layer, q_NHD, attend.store, *tables)
+        return backend.decode(layer, q_NHD, attend.store, *tables)
+
+
+def matrix_of(linear: Linear) -> Matrix:
+    """Return a layer's matrix as kernels take it."""
+    scale = linear.scale if isinstance(linear, QuantizedLinear) else None
+    return Matrix(linear.weight, scale, linear.bias)
+
+
+def sizes_of(config: DecoderConfig) -> LayerSizes:
+    """Return the products of a layer of a model."""
+    attended = config.heads * config.head_dim
+    wide = attended + 2 * config.kv_heads * config.head_dim
+    return LayerSizes(
+        # Whole heads that are normed are turned apart, so their rows need not go in pairs.
+        qkv=Product(config.hidden, wide)
+        if config.has_qk_norm
+        else Product(config.hidden, wide // 2, in_pairs=True),
+        out=Product(attended, config.hidden),
+        gate_up=Product(config.hidden, config.inner, in_pairs=True),
+        down=Product(config.inner, config.hidden),
+    )

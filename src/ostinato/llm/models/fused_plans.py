@@ -1,0 +1,150 @@
+"""How the products of a layer are computed, by the number of tokens.
+
+Few tokens: rows of the matrix in registers. A batch: tensor cores by our own kernels. Many: the
+library's product, with small kernels around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+from ostinato.llm.kernels.few_rows import FewPlan
+from ostinato.llm.kernels.tiled_rows import TilePlan
+
+# Bytes that a thread loads at once, and threads of a warp.
+_LOAD_BYTES, _LANES = 16, 32
+_LOADS = 16
+_SHORT = 1024
+_CHUNK = 128
+_PROGRAMS = 288
+# Up to so many tokens our own kernels beat the library's; where its products are small, or it has
+# none, up to more.
+_TOKENS, _MOST_TILED = 64, 256
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One product of a layer.
+
+    Attributes:
+        inputs, outputs: Sizes of the matrix; of pairs of rows, the pairs.
+        in_pairs: Whether two rows of the matrix belong together.
+    """
+
+    inputs: int
+    outputs: int
+    in_pairs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlan:
+    """How each product of a layer is computed; None: by the library."""
+
+    qkv: FewPlan | TilePlan | None
+    out: FewPlan | TilePlan | None
+    gate_up: FewPlan | TilePlan | None
+    down: FewPlan | TilePlan | None
+
+    @property
+    def description(self) -> str:
+        """How its products are computed, in words."""
+        names = {FewPlan: "in registers", TilePlan: "in tiles", type(None): "by the library"}
+        each = [names[type(getattr(self, field.name))] for field in fields(self)]
+        return " and ".join(dict.fromkeys(each))
+
+
+LIBRARY = LayerPlan(None, None, None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlans:
+    """Which plan serves how many tokens.
+
+    Attributes:
+        up_to: The most tokens of each plan but the last, ascending.
+    """
+
+    up_to: Sequence[int]
+    plans: Sequence[LayerPlan]
+
+    def fit(self, tokens: int) -> LayerPlan:
+        """Return the plan for so many tokens."""
+        return self.plans[sum(tokens > most for most in self.up_to)]
+
+    @property
+    def description(self) -> str:
+        """What serves how many tokens, in words."""
+        ends = [*(f"up to {most} tokens" for most in self.up_to), "more"]
+        kinds = [plan.description for plan in self.plans]
+        return "; ".join(f"{end}: {kind}" for end, kind in zip(ends, kinds, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerSizes:
+    """The products of a layer."""
+
+    qkv: Product
+    out: Product
+    gate_up: Product
+    down: Product
+
+
+def plans_for(sizes: LayerSizes, *, is_quantised: bool = False) -> LayerPlans:
+    """Return the plans of a layer that nobody has measured.
+
+    Args:
+        is_quantised: The library has no product of codes, so it is asked later.
+    """
+    products = (sizes.qkv, sizes.out, sizes.gate_up, sizes.down)
+    few = LayerPlan(*(few_plan(each, number_bytes=1 if is_quantised else 2) for each in products))
+    tiled = LayerPlan(*map(tile_plan, products))
+    most = _MOST_TILED if is_quantised or sizes.qkv.inputs <= _SHORT else _TOKENS
+    return LayerPlans((1, most), (few, tiled, LIBRARY))
+
+
+def few_plan(product: Product, *, number_bytes: int = 2) -> FewPlan:
+    """Return the plan of a product of a few tokens: 8 to 16 loads a thread.
+
+    Args:
+        number_bytes: Of the matrix.
+    """
+    inputs = product.inputs
+    even = inputs & -inputs  # the largest power of two that divides it
+    if inputs <= _SHORT:
+        return FewPlan(*(4, 64, 2) if product.in_pairs else (2, 64, 1), is_spread=True)
+    warp = _LOAD_BYTES // number_bytes * _LANES  # numbers that it loads at once
+    warps = 4 if product.in_pairs else 8
+    if warp * 4 <= even < warp * warps:
+        warps = 4
+    most = warp * warps
+    chunk = min(even, most) if even >= warp else most
+    loads = -(-inputs // chunk) * chunk / most * (2 if product.in_pairs else 1)
+    outputs = 1
+    while outputs * 2 * loads <= (_LOADS // 2 if product.in_pairs else _LOADS):
+        outputs *= 2
+    return FewPlan(min(outputs, 8), chunk, warps)
+
+
+def tile_plan(product: Product) -> TilePlan:
+    """Return the plan of a product of a batch: tiles of 64 rows, by some 256 programs."""
+    if product.inputs <= _SHORT:
+        wide = product.in_pairs and product.outputs > _SHORT
+        return TilePlan(32 if wide else 16, 64, 4, stages=5, is_patient=not wide)
+    outputs = 32 if product.in_pairs else 64
+    if product.outputs <= _SHORT:
+        outputs = 16
+    stages = 4 if outputs == 16 else 3
+    plan = TilePlan(outputs, _CHUNK, 4, stages)
+    for splits in (2, 4, 8):
+        split = replace(plan, splits=splits)
+        if _is_worth(split, product):
+            plan = split
+    return plan
+
+
+def _is_worth(plan: TilePlan, product: Product) -> bool:
+    """Return whether so many splits leave each enough to do, and are not too many."""
+    programs = -(-product.outputs // plan.outputs) * plan.splits
+    enough = product.inputs >= 2 * plan.splits * plan.chunk
+    return enough and plan.fits(product.inputs) and programs <= _PROGRAMS

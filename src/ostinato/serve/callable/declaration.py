@@ -1,0 +1,88 @@
+"""What a factory hands over to be served: a callable and what its tensors are. No torch.
+
+def factory() -> Servable:
+    return Servable(graphed(model), inputs={"pixels": TensorSpec("FP32", (-1, 3, 224, 224))})
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ostinato.errors import OstinatoError, UsageError
+from ostinato.serve.callable.arrays import TensorSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Servable:
+    """A callable with what a server must know of it.
+
+    Attributes:
+        fn: A module or function; called with one keyword for each input. What is not `graphed` yet
+            will be, with `batch_sizes` as the sizes of its rows.
+        inputs: By name of the argument.
+        outputs: Names for what it returns, in order; empty: those of a mapping that it returns,
+            `output` for a lone tensor, else `output_0` and so on.
+        batch_sizes: Sizes that are recorded; a batch is padded up to the next with its last row.
+        device: Where the inputs go.
+        version: A label for clients.
+        warm: What is run before the server is ready, beside the batch sizes: by input, its sizes
+            behind the rows. Needed only where a declared size is -1.
+    """
+
+    fn: Callable[..., Any]
+    inputs: Mapping[str, TensorSpec]
+    outputs: Sequence[str] = ()
+    batch_sizes: Sequence[int] = (1, 2, 4, 8, 16, 32)
+    device: str = "cpu"
+    version: str = "1"
+    warm: Sequence[Mapping[str, tuple[int, ...]]] = field(default_factory=tuple)
+
+    def sizes_to_warm(self) -> list[dict[str, tuple[int, ...]]]:
+        """Return, for each run ahead of readiness, every input's sizes behind the rows."""
+        if self.warm:
+            return [dict(one) for one in self.warm]
+        sizes = {name: spec.shape[1:] for name, spec in self.inputs.items()}
+        return [] if any(-1 in shape for shape in sizes.values()) else [sizes]
+
+
+def make(path: str, *arguments: object) -> Servable:
+    """Import `package.module:factory`, call it, and return what it made.
+
+    Modules are looked for in the working directory too, as `python -m` does.
+
+    Raises:
+        UsageError: OST6052, the path has another form, leads nowhere, or the factory returns
+            something else than a `Servable`.
+    """
+    module_name, colon, name = path.partition(":")
+    if not (colon and module_name and name):
+        raise _unfit(f"{path!r} is no path to a factory", "write package.module:factory")
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+        made = found(*arguments)
+    except OstinatoError:
+        raise
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise _unfit(
+            f"{path} cannot be called: {said:.300}", "call it in a Python shell"
+        ) from error
+    if not isinstance(made, Servable):
+        raise _unfit(
+            f"{path} returned a {type(made).__name__}",
+            "return ostinato.serve.callable.Servable(fn, inputs={...})",
+        )
+    return made
+
+
+def _unfit(problem: str, remedy: str) -> UsageError:
+    return UsageError(problem, code="OST6052", remedy=remedy)

@@ -1,0 +1,122 @@
+"""Keeps the process of a callable running: starts it, and another one when it ends.
+
+Several front ends may share one process: the first to lock its file starts it, and when that front
+end goes, so does the process, and the next front end has the lock.
+
+A process that is not fit to be served (a wrong factory) is not tried again; neither is one that
+ends again and again within seconds. What it writes goes to this process's standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import shutil
+import sys
+import tempfile
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+
+from ostinato.serve.callable.batching import Limits
+from ostinato.serve.callable.client import CallableClient
+from ostinato.serve.callable.setup import EXIT_UNFIT, Setup
+
+logger = logging.getLogger("ostinato.serve")
+
+_MOST_ENDS = 3
+_WITHIN_S = 30.0
+_KILL_AFTER_S = 5.0
+_LOOK_EVERY_S = 0.2
+
+
+@asynccontextmanager
+async def served(
+    factory: str,
+    *arguments: str,
+    limits: Limits | None = None,
+    wait: bool = True,
+    share: Path | None = None,
+) -> AsyncIterator[CallableClient]:
+    """Serve what `factory` makes from a process of its own, as long as the context lasts.
+
+    Args:
+        wait: Until it is warm; else the client says when it is.
+        share: A socket's path that names the process for all who are to use the same one; None:
+            it is for this context alone.
+
+    Raises:
+        ResourceError: OST6056, the process ended before it was ready.
+    """
+    folder = tempfile.mkdtemp(prefix="ostinato-")
+    socket = str(share or f"{folder}/model.sock")
+    setup = Setup(factory, socket, limits or Limits(), arguments)
+    client = CallableClient(setup.socket)
+    task = asyncio.create_task(_keep(setup, client), name="callable keeper")
+    try:
+        client.start()
+        if wait:
+            await client.wait_ready()
+        yield client
+    finally:
+        await client.close()
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _keep(setup: Setup, client: CallableClient) -> None:
+    async with _lock(f"{setup.socket}.lock"):
+        await _keep_running(setup, client)
+
+
+@asynccontextmanager
+async def _lock(path: str) -> AsyncIterator[None]:
+    """Hold a file's lock, which the system takes back from a process that ends."""
+    with open(path, "w", encoding="utf-8") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(_LOOK_EVERY_S)
+        yield
+
+
+async def _keep_running(setup: Setup, client: CallableClient) -> None:
+    ends: deque[float] = deque(maxlen=_MOST_ENDS)
+    words = [sys.executable, "-m", "ostinato.serve.callable.process"]
+    while True:
+        status = await _run([*words, msgspec.json.encode(setup).decode()])
+        ends.append(monotonic())
+        logger.error("the process of %s ended with status %s", setup.factory, status)
+        if status == EXIT_UNFIT:
+            client.break_off("could not load the callable; its error stands in the log")
+            return
+        if len(ends) == _MOST_ENDS and ends[-1] - ends[0] < _WITHIN_S:
+            client.break_off(f"ended {_MOST_ENDS} times within {_WITHIN_S:g} s, last with {status}")
+            return
+
+
+async def _run(words: Sequence[str]) -> int:
+    """Run a process to its end; if this is cancelled, end it."""
+    process = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.PIPE)
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            assert process.stdin is not None
+            process.stdin.close()  # it ends by itself
+            try:
+                async with asyncio.timeout(_KILL_AFTER_S):
+                    await process.wait()
+            except TimeoutError:
+                process.kill()
+                await process.wait()

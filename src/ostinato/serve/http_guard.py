@@ -1,0 +1,154 @@
+"""What a connection may do before it is a request: how long its head may take, how large it is.
+
+uvicorn's own protocol waits for ever for a head and keeps whatever comes of it, and answers too
+many connections with 503, which would take a server out of the pool for being busy. This one
+refuses, in the same shape as everything else: 408, 429, 431, and 400 for what is no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from ostinato.serve.openai.errors import HttpProblem
+
+if TYPE_CHECKING:
+    from ostinato.serve.settings import Settings
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """One connection, within the limits of `settings`."""
+
+    def __init__(self, settings: Settings, **options: Any) -> None:
+        super().__init__(**options)
+        self._settings = settings
+        self.access_log = False  # the gate logs, and knows what must not be
+        self._timer: asyncio.TimerHandle | None = None
+        self._in_head = True
+        self._is_refused = False
+        self._fed = 0  # bytes since the head began
+        self._seen = 0  # bytes of names and values in it
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, if there is room for one more."""
+        super().connection_made(transport)
+        _send_at_once(transport)
+        if len(self.connections) > self._settings.max_connections:
+            problem = HttpProblem(429, "the server has as many connections as it takes")
+            self._refuse(problem, retry=b"retry-after: 1\r\n")
+            return
+        self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._disarm()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes, as long as the head they belong to is within its bounds."""
+        if self._is_refused:
+            return
+        self._fed += len(data)
+        super().data_received(data)
+        if not self._in_head or self._is_refused:
+            return
+        if self._fed > self._settings.max_header_bytes:
+            self._refuse_head()
+        elif self._timer is None:
+            self._arm()
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._in_head, self._seen = True, 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the path."""
+        self._seen += len(url)
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self._seen += len(name) + len(value) + 4
+        if self._seen <= self._settings.max_header_bytes:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is there."""
+        self._in_head = False
+        self._disarm()
+        if self._seen > self._settings.max_header_bytes:
+            self._refuse_head()
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        if not self._is_refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is whole; what comes next begins another."""
+        self._fed = 0
+        if not self._is_refused:
+            super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP."""
+        if not self._is_refused:
+            self._refuse(HttpProblem(400, msg.rstrip(".").lower()))
+
+    def _arm(self) -> None:
+        self._timer = self.loop.call_later(self._settings.header_s, self._too_slow)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        seconds = self._settings.header_s
+        self._refuse(HttpProblem(408, f"the head of a request did not arrive in {seconds:g} s"))
+
+    def _refuse_head(self) -> None:
+        most = self._settings.max_header_bytes
+        self._refuse(HttpProblem(431, f"the head of a request is larger than {most} bytes"))
+
+    def _refuse(self, problem: HttpProblem, retry: bytes = b"") -> None:
+        self._is_refused = True
+        self._disarm()
+        if self.transport.is_closing():
+            return
+        body = problem.body
+        status = HTTPStatus(problem.status)
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n"
+        )
+        self.transport.write(head.encode() + retry + b"\r\n" + body)
+        self.transport.close()
+
+
+def _send_at_once(transport: asyncio.Transport) -> None:
+    """Let a small frame go without waiting for the one before it to be acknowledged: 40 ms.
+
+    asyncio does so only for sockets that were made with their protocol's number.
+    """
+    connection = transport.get_extra_info("socket")
+    if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def guarded(settings: Settings) -> type[asyncio.Protocol]:
+    """Return the protocol as uvicorn takes it: a class."""
+
+    class Guarded(GuardedProtocol):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(settings, **options)
+
+    return Guarded

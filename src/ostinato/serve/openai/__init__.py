@@ -1,0 +1,1 @@
+"""OpenAI's HTTP API: chat, completions, responses, models, tokenising, and errors in its shape."""

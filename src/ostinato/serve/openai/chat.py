@@ -1,0 +1,248 @@
+"""`/v1/chat/completions`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from time import time
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+from starlette.responses import Response
+
+from ostinato.serve.openai.conversation import as_template
+from ostinato.serve.openai.errors import HttpProblem, event, of_problem
+from ostinato.serve.openai.fields import ChatRequest
+from ostinato.serve.openai.frames import ChunkFrames, delta, usage
+from ostinato.serve.openai.logprobs import chat_logprobs
+from ostinato.serve.openai.naming import check_answers, check_model
+from ostinato.serve.openai.reading import read
+from ostinato.serve.openai.sampling import chat_options
+from ostinato.serve.openai.sse import DONE, EventStream
+from ostinato.serve.openai.tool_calls import Arguments, CallBegan, Piece, Said, ToolCalls
+from ostinato.serve.openai.tool_grammar import grammar, must_call, offered
+from ostinato.serve.services import GenerateRequest
+from ostinato.serve.talk import Talk
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from ostinato.serve.openai.fields import Function
+    from ostinato.serve.services import Services, TokenBlock
+
+
+async def chat(services: Services, request: Request) -> Response:
+    """Answer a conversation."""
+    asked = await read(request, ChatRequest)
+    model = check_model(services, asked.model)
+    check_answers(services, asked.n or 1)
+    functions = offered(asked)
+    assert services.tokens is not None
+    messages, tools = as_template(
+        asked.messages,
+        [tool for tool in asked.tools or () if tool.function in functions],
+        speaks_tools=services.tokens.speaks_tools,
+    )
+    ids = await services.tokens.encode_chat(messages, tools, **(asked.chat_template_kwargs or {}))
+    options = chat_options(asked, model.max_model_len - len(ids), services.settings.max_new_tokens)
+    if functions:
+        _check_form(asked)
+        options["schema"] = _tool_schema(asked, functions)
+    generate = GenerateRequest(
+        prompt_ids=ids,
+        options=options,
+        priority=asked.priority,
+        salt=asked.cache_salt,
+        request_id=request.scope.get("ostinato.id", ""),
+    )
+    talk = Talk(services, "chat", [generate])
+    await talk.begin(request)
+    head = {
+        "id": f"chatcmpl-{uuid4().hex}",
+        "object": "chat.completion.chunk" if asked.stream else "chat.completion",
+        "created": int(time()),
+        "model": model.name,
+        "system_fingerprint": model.version,
+    }
+    chats = _Chats(services, asked, with_tools=bool(functions))
+    if asked.stream:
+        return await _stream(talk, chats, head)
+    return await _whole(talk, chats, head)
+
+
+def _check_form(asked: ChatRequest) -> None:
+    form = asked.response_format
+    if must_call(asked) and form is not None and form.type != "text":
+        raise HttpProblem(
+            400,
+            f"response_format of type {form.type} and a tool_choice that must call a tool exclude"
+            " each other: leave one of the two out",
+            param="response_format",
+        )
+
+
+def _tool_schema(asked: ChatRequest, functions: list[Function]) -> dict[str, str]:
+    parallel = asked.parallel_tool_calls is not False
+    required = must_call(asked)
+    return {"lark": grammar(functions, required=required, parallel=parallel and not _one(asked))}
+
+
+def _one(asked: ChatRequest) -> bool:
+    """Whether the choice names one function, which is then called once."""
+    return must_call(asked) and asked.tool_choice != "required"
+
+
+@dataclass(slots=True)
+class _Choice:
+    """One answer so far."""
+
+    calls: ToolCalls | None
+    has_begun: bool = False
+    text: list[str] = field(default_factory=list)
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    logprobs: list[Any] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    finish: str = "stop"
+
+
+class _Chats:
+    """The answers to one chat request."""
+
+    def __init__(self, services: Services, asked: ChatRequest, *, with_tools: bool) -> None:
+        self.asked = asked
+        self.tokens = services.tokens
+        self.choices = [_Choice(ToolCalls() if with_tools else None) for _ in range(asked.n or 1)]
+
+    def logprobs(self, block: TokenBlock) -> Any:
+        """Return a block's, if they were asked for."""
+        if block.logprobs is None or self.tokens is None:
+            return None
+        return chat_logprobs(self.tokens, block)
+
+    @staticmethod
+    def finish(choice: _Choice, reason: str) -> str:
+        """Return why an answer ended, in OpenAI's words."""
+        called = choice.calls is not None and choice.calls.count
+        return "tool_calls" if reason == "stop" and called else reason
+
+
+async def _stream(talk: Talk, chats: _Chats, head: dict[str, Any]) -> Response:
+    options = chats.asked.stream_options
+    with_usage = bool(options and options.include_usage)
+    frames = ChunkFrames(head, b'"delta":{"content":', b"}", with_usage=with_usage)
+    blocks = talk.__aiter__()
+    try:
+        _, first = await anext(blocks)
+        if first.error is not None and not first.token_ids:
+            raise of_problem(first.error)
+    except BaseException:
+        talk.end()
+        raise
+
+    async def write() -> AsyncIterator[bytes]:
+        yield _frames_of(first, chats, frames)
+        async for _, block in blocks:
+            yield _frames_of(block, chats, frames)
+            if block.error is not None:
+                return
+        if with_usage:
+            yield frames.usage(usage(talk.prompt_tokens, talk.new_tokens, talk.cached_tokens))
+        yield DONE
+
+    return EventStream(write(), talk.end)
+
+
+def _frames_of(block: TokenBlock, chats: _Chats, frames: ChunkFrames) -> bytes:
+    choice = chats.choices[block.index]
+    written = []
+    if not choice.has_begun:
+        choice.has_begun = True
+        written.append(frames.chunk(block.index, delta(role="assistant", content="")))
+    if choice.calls is not None:
+        pieces = choice.calls.push(block.text)
+        if block.finish_reason is not None:
+            pieces += choice.calls.finish()
+        written += [frames.chunk(block.index, _delta_of(piece)) for piece in pieces]
+    elif block.logprobs is not None:
+        said = delta(content=block.text)
+        written.append(frames.chunk(block.index, said, None, chats.logprobs(block)))
+    elif block.text:
+        written.append(frames.text(block.index, block.text))
+    if block.error is not None:
+        written.append(event(block.error))
+    elif block.finish_reason is not None:
+        reason = chats.finish(choice, block.finish_reason)
+        written.append(frames.chunk(block.index, delta(), reason))
+    return b"".join(written)
+
+
+def _delta_of(piece: Piece) -> bytes:
+    if isinstance(piece, Said):
+        return delta(content=piece.text)
+    if isinstance(piece, CallBegan):
+        function = {"name": piece.name, "arguments": ""}
+        call = {"index": piece.index, "id": piece.id, "type": "function", "function": function}
+        return delta(tool_calls=[call])
+    return delta(tool_calls=[{"index": piece.index, "function": {"arguments": piece.text}}])
+
+
+async def _whole(talk: Talk, chats: _Chats, head: dict[str, Any]) -> Response:
+    try:
+        async for _, block in talk:
+            if block.error is not None:
+                raise of_problem(block.error)
+            _collect(block, chats)
+    finally:
+        talk.end()
+    said = {
+        **head,
+        "choices": [_choice(index, one) for index, one in enumerate(chats.choices)],
+        "usage": usage(talk.prompt_tokens, talk.new_tokens, talk.cached_tokens),
+    }
+    return Response(msgspec.json.encode(said), media_type="application/json")
+
+
+def _collect(block: TokenBlock, chats: _Chats) -> None:
+    choice = chats.choices[block.index]
+    if choice.calls is None:
+        choice.text.append(block.text)
+    else:
+        pieces = choice.calls.push(block.text)
+        if block.finish_reason is not None:
+            pieces += choice.calls.finish()
+        for piece in pieces:
+            _put_down(piece, choice)
+    logprobs = chats.logprobs(block)
+    if logprobs is not None:
+        choice.logprobs += logprobs["content"]
+    if block.finish_reason is not None:
+        choice.finish = chats.finish(choice, block.finish_reason)
+
+
+def _put_down(piece: Piece, choice: _Choice) -> None:
+    if isinstance(piece, Said):
+        choice.text.append(piece.text)
+    elif isinstance(piece, CallBegan):
+        function = {"name": piece.name, "arguments": ""}
+        choice.tool_calls.append({"id": piece.id, "type": "function", "function": function})
+    elif isinstance(piece, Arguments):
+        choice.tool_calls[-1]["function"]["arguments"] += piece.text
+
+
+def _choice(index: int, choice: _Choice) -> dict[str, Any]:
+    text = "".join(choice.text)
+    message: dict[str, Any] = {
+        "role": "assistant",
+        "content": None if choice.tool_calls and not text.strip() else text,
+        "refusal": None,
+    }
+    if choice.tool_calls:
+        message["tool_calls"] = choice.tool_calls
+    logprobs = {"content": choice.logprobs, "refusal": None} if choice.logprobs else None
+    return {
+        "index": index,
+        "message": message,
+        "logprobs": logprobs,
+        "finish_reason": choice.finish,
+    }

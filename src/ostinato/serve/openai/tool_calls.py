@@ -1,0 +1,142 @@
+"""Reads an answer that keeps to `tool_grammar` as it comes: text, and calls of tools.
+
+Nothing is handed out that could turn out to be something else: the beginning of what may open a
+call is held back, a call is told when its name is whole, and its arguments as they are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from uuid import uuid4
+
+from ostinato.serve.openai.json_closing import JsonCloser
+from ostinato.serve.openai.tool_grammar import CLOSE, HEAD, MIDDLE, OPEN
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Text beside the calls."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegan:
+    """A call, whose arguments follow."""
+
+    index: int
+    id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """More of a call's arguments."""
+
+    index: int
+    text: str
+
+
+Piece = Said | CallBegan | Arguments
+
+
+class _At(Enum):
+    TEXT = auto()
+    HEAD = auto()
+    ARGUMENTS = auto()
+    TAIL = auto()
+
+
+class ToolCalls:
+    """One answer's.
+
+    Attributes:
+        count: Calls that have begun.
+    """
+
+    def __init__(self, new_id: Callable[[], str] | None = None) -> None:
+        self._new_id = new_id or _call_id
+        self._at = _At.TEXT
+        self._held = ""
+        self._closer = JsonCloser()
+        self.count = 0
+
+    def push(self, text: str) -> list[Piece]:
+        """Take more of the answer; return what is certain now."""
+        self._held += text
+        pieces: list[Piece] = []
+        steps = {
+            _At.TEXT: self._text,
+            _At.HEAD: self._head,
+            _At.ARGUMENTS: self._arguments,
+            _At.TAIL: self._tail,
+        }
+        while steps[self._at](pieces):
+            pass
+        return pieces
+
+    def finish(self) -> list[Piece]:
+        """Return what was held back, and what makes arguments whole that were cut off."""
+        if self._at is _At.TEXT:
+            held, self._held = self._held, ""
+            return [Said(held)] if held and not self.count else []
+        if self._at is _At.ARGUMENTS:
+            closing = self._closer.closing()
+            return [Arguments(self.count - 1, closing)] if closing else []
+        return []
+
+    def _text(self, pieces: list[Piece]) -> bool:
+        at = self._held.find(OPEN)
+        keep = _overlap(self._held, OPEN) if at < 0 else len(self._held) - at
+        said = self._held[: len(self._held) - keep]
+        self._held = self._held[len(said) :]
+        if said and not self.count:  # between two calls there is a line's end, and no text
+            pieces.append(Said(said))
+        if at < 0:
+            return False
+        self._held = self._held[len(OPEN) :]
+        self._at = _At.HEAD
+        return True
+
+    def _head(self, pieces: list[Piece]) -> bool:
+        end = self._held.find(MIDDLE)
+        if end < 0:
+            return False
+        pieces.append(CallBegan(self.count, self._new_id(), self._held[len(HEAD) : end]))
+        self.count += 1
+        self._held = self._held[end + len(MIDDLE) :]
+        self._closer = JsonCloser()
+        self._at = _At.ARGUMENTS
+        return True
+
+    def _arguments(self, pieces: list[Piece]) -> bool:
+        taken = self._closer.feed(self._held)
+        said, self._held = self._held[:taken], self._held[taken:]
+        if said:
+            pieces.append(Arguments(self.count - 1, said))
+        if not self._closer.is_whole:
+            return False
+        self._at = _At.TAIL
+        return True
+
+    def _tail(self, pieces: list[Piece]) -> bool:
+        end = self._held.find(CLOSE)
+        if end < 0:
+            return False
+        self._held = self._held[end + len(CLOSE) :]
+        self._at = _At.TEXT
+        return True
+
+
+def _call_id() -> str:
+    return f"call_{uuid4().hex[:24]}"
+
+
+def _overlap(text: str, mark: str) -> int:
+    """Return how many of the last letters of `text` could begin `mark`."""
+    for count in range(min(len(text), len(mark) - 1), 0, -1):
+        if text.endswith(mark[:count]):
+            return count
+    return 0

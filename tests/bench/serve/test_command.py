@@ -1,0 +1,128 @@
+"""`ostinato bench serve`: client processes, a server on this machine, and the result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.serve.scripted_server import Scripted, scripted
+from bench.serve.test_client import good
+from ostinato import cli
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    """A server on a thread: the command blocks this one."""
+    found: list[Scripted] = []
+    is_up, is_over = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with scripted(good) as one:
+            found.append(one)
+            is_up.set()
+            await asyncio.to_thread(is_over.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    assert is_up.wait(5)
+    yield found[0]
+    is_over.set()
+    thread.join()
+
+
+def run(capfd: pytest.CaptureFixture[str], *words: object) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as exit_:
+        cli.main(["bench", "serve", "--device", "cpu", *map(str, words)])
+    shown = capfd.readouterr()
+    return int(exit_.value.code or 0), shown.out, shown.err
+
+
+def test_loads_are_measured_one_after_the_other_and_compared(
+    server: Scripted, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "serve.json"
+    words = ("--url", f"http://127.0.0.1:{server.port}", "--streams", "4", "--requests", "2",
+             "--rates", "20", "--seconds", "0.5", "--rising", "0.2", "--prompt", "3", "--new", "3",
+             "--clients", "2")  # fmt: skip
+    code, shown, err = run(capfd, *words, "--out", out)
+    assert code == 0, err
+    result = json.loads(shown.splitlines()[-1])
+    assert json.loads(out.read_text()) == result
+    assert result["benchmark"] == "serve"
+    assert result["machine"]["cpu"]
+    closed, at_random = result["rows"]
+    assert (closed["model"], closed["load"], closed["requests"]) == ("scripted", "4 streams", 8)
+    assert closed["errors"] == at_random["errors"] == {}
+    assert closed["whole"] == 8
+    assert closed["ttft_ms"]["p50"] >= 30
+    assert closed["tok_s"] > 0
+    assert at_random["load"] == "20 requests/s"
+    assert at_random["whole"] == at_random["requests"] > 0
+    assert "8 of 8 answered" in shown
+
+    better = {**result, "rows": [{**closed, "ttft_ms": {"p50": 1.0}}]}
+    out.write_text(json.dumps(better))
+    code, shown, err = run(capfd, *words[:6], *words[12:], "--compare", out)
+    assert code == 2
+    assert json.loads(shown.splitlines()[-1])["rows"]
+    assert "OST4025" in err
+    assert "ttft_ms p50" in err
+
+
+@pytest.mark.slow
+def test_a_server_is_started_measured_and_ended(capfd: pytest.CaptureFixture[str]) -> None:
+    words = ("--model", "smollm2-135m", "--tiny", "--streams", "6", "--new", "16", "--prompt", "8",
+             "--vocabulary", "500", "--cancelled", "0.4", "--clients", "2")  # fmt: skip
+    code, shown, err = run(capfd, *words)
+    assert code == 0, err
+    result = json.loads(shown.splitlines()[-1])
+    [row] = result["rows"]
+    assert row["model"] == "smollm2-135m"
+    assert row["errors"] == {}
+    assert row["requests"] == 24
+    assert row["cancelled"] > 0
+    assert row["whole"] == 24 - row["cancelled"]
+    assert row["tok_s"] * row["seconds"] == pytest.approx(16 * row["whole"])
+    server = result["server"]
+    assert server["ready_s"] > 0
+    assert "--model smollm2-135m --engine load=dummy" in server["command"]
+    port = int(server["command"].split("--port ")[1].split()[0])
+    with socket.socket() as one:
+        assert one.connect_ex(("127.0.0.1", port)) != 0  # it is gone
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_start_says_what_it_said(capfd: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capfd, "--model", "/there/is/none")
+    assert (status, out) == (2, "")
+    assert "OST4042: the server ended with status 2" in err
+    assert "/there/is/none" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ((), "OST4021"),
+        (("--url", "http://127.0.0.1:1", "--model", "smollm2"), "OST4021"),
+        (("--url", "http://127.0.0.1:1", "--streams", "none"), "OST4021"),
+        (("--url", "http://127.0.0.1:1", "--api", "ollama"), "OST4021"),
+        (("--url", "http://192.0.2.1:8000"), "OST4041"),
+        (("--url", "https://localhost:8000"), "OST4041"),
+        (("--url", "http://127.0.0.1:1"), "OST4042"),
+        (("--url", "http://127.0.0.1:1", "--compare", __file__), "OST4024"),
+        (("--url", "http://127.0.0.1:1", "--beside", __file__), "OST4024"),
+        (("--url", "http://127.0.0.1:1", "--speeds", "1", "--arrivals", __file__), "OST4022"),
+    ],
+)
+def test_what_cannot_be_measured_is_told(
+    words: tuple[str, ...], code: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = run(capfd, *words)
+    assert (status, out) == (2, "")
+    assert f"{code}: " in err

@@ -1,0 +1,347 @@
+"""A real HAProxy before three servers: one made slow, one failing, one hung, one killed.
+
+The configuration is the one of deploy/haproxy, with shorter times between its checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import os
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from deploy.manifests import DEPLOY
+from deploy.replica import TOKENS
+
+CONFIGURATION = DEPLOY / "haproxy" / "haproxy.cfg"
+# Text of the configuration -> the same, quicker: out for 3 s instead of five minutes.
+QUICKER = {
+    "inter 2s downinter 10s fall 2 rise 30": "inter 100ms downinter 200ms fall 2 rise 15",
+    "timeout check 2s": "timeout check 300ms",
+    "timeout server 60s": "timeout server 1s",
+    "slowstart 30s": "slowstart 100ms",
+}
+
+
+CLIENTS = 6
+# What the guide has the operator type, in order: out, well again, in.
+GUIDE = Path(__file__).parent.parent.parent / "docs" / "guides" / "operate.md"
+COMMANDS = re.findall(r'echo "(set server [^"]+)"', GUIDE.read_text(encoding="utf-8"))
+
+
+def free_port() -> int:
+    """Return a port that nobody has, out of those that the system gives to nobody by itself."""
+    while True:
+        port = random.randrange(20000, 30000)
+        with closing(socket.socket()) as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+
+
+@dataclass
+class Load:
+    """What clients saw.
+
+    Attributes:
+        whole: Answers that came whole, by the server that gave them.
+        wrong: What else came, in words.
+        first_s: Seconds to the first byte, of whole answers.
+    """
+
+    whole: Counter[str] = field(default_factory=Counter)
+    wrong: Counter[str] = field(default_factory=Counter)
+    first_s: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Balanced:
+    """A balancer and its servers."""
+
+    port: int
+    ports: dict[str, int]
+    processes: dict[str, subprocess.Popen[bytes]]
+    socket: Path
+
+    def become(self, name: str, **how: str) -> None:
+        url = f"http://127.0.0.1:{self.ports[name]}/become"
+        httpx.post(url, params=how, timeout=5).raise_for_status()
+
+    def tell(self, command: str) -> str:
+        """Say something on HAProxy's administration socket, and return the answer."""
+        with closing(socket.socket(socket.AF_UNIX)) as admin:
+            admin.settimeout(10)
+            admin.connect(str(self.socket))
+            admin.sendall(f"{command}\n".encode())
+            return b"".join(iter(lambda: admin.recv(65536), b"")).decode()
+
+    def servers(self) -> dict[str, dict[str, str]]:
+        """What HAProxy says of each server."""
+        rows = csv.DictReader(io.StringIO(self.tell("show stat").removeprefix("# ")))
+        mine = (row for row in rows if row["pxname"] == "servers")
+        return {row["svname"]: row for row in mine if row["svname"] in self.ports}
+
+    def up(self) -> set[str]:
+        """The servers that get traffic."""
+        servers = self.servers()
+        return {name for name, said in servers.items() if said["status"].startswith("UP")}
+
+    def wait_up(self, names: set[str], within_s: float = 30.0) -> float:
+        began = time.monotonic()
+        while self.up() != names:
+            assert time.monotonic() - began < within_s, f"{self.up()} are up, not {names}"
+            time.sleep(0.02)
+        return time.monotonic() - began
+
+    def load(self, seconds: float, clients: int = 6) -> Load:
+        seen = Load()
+        asyncio.run(self._load(seconds, clients, seen))
+        return seen
+
+    async def _load(self, seconds: float, clients: int, seen: Load) -> None:
+        end = time.monotonic() + seconds
+        limits = httpx.Limits(max_connections=clients)
+        async with httpx.AsyncClient(timeout=10, limits=limits) as client:
+
+            async def ask_on() -> None:
+                while time.monotonic() < end:
+                    await self._ask(client, seen)
+
+            await asyncio.gather(*(ask_on() for _ in range(clients)))
+
+    async def _ask(self, client: httpx.AsyncClient, seen: Load) -> None:
+        began = time.monotonic()
+        url = f"http://127.0.0.1:{self.port}/v1/completions"
+        first_s, text = 0.0, ""
+        try:
+            async with client.stream("POST", url, json={"prompt": "x"}) as reply:
+                if reply.status_code != 200:
+                    seen.wrong[str(reply.status_code)] += 1
+                    await asyncio.sleep(0.05)
+                    return
+                async for piece in reply.aiter_text():
+                    first_s = first_s or time.monotonic() - began
+                    text += piece
+                name = reply.headers["x-replica"]
+        except httpx.HTTPError:
+            seen.wrong["cut"] += 1
+            return
+        if text.count("data:") != TOKENS + 1:
+            seen.wrong["short"] += 1
+            return
+        seen.whole[name] += 1
+        seen.first_s.append(first_s)
+
+
+@pytest.fixture
+def balanced(tmp_path: Path) -> Iterator[Balanced]:
+    haproxy = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
+    if haproxy is None:
+        pytest.skip("needs HAProxy (Debian package haproxy)")
+    port, ports = free_port(), {name: free_port() for name in "abc"}
+    here = Path(__file__).parent.parent
+    processes = {
+        name: subprocess.Popen(
+            [sys.executable, "-m", "deploy.replica", str(of), name],
+            cwd=here,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(here), *sys.path]))},
+        )
+        for name, of in ports.items()
+    }
+    for of in ports.values():
+        _wait_listening(of)
+    text = CONFIGURATION.read_text(encoding="utf-8")
+    for usual, quicker in QUICKER.items():
+        assert usual in text
+        text = text.replace(usual, quicker)
+    (tmp_path / "haproxy.cfg").write_text(text, encoding="utf-8")
+    told = {"OSTINATO_BIND": f"127.0.0.1:{port}", "OSTINATO_ADMIN": str(tmp_path / "admin")}
+    told |= {f"OSTINATO_{name.upper()}": f"127.0.0.1:{of}" for name, of in ports.items()}
+    with (tmp_path / "haproxy.log").open("wb") as log:
+        balancer = subprocess.Popen(
+            [haproxy, "-db", "-f", tmp_path / "haproxy.cfg"],
+            env=os.environ | told,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+        )
+    made = Balanced(port, ports, processes, tmp_path / "admin")
+    try:
+        while not made.socket.exists():
+            assert balancer.poll() is None, (tmp_path / "haproxy.log").read_text()
+            time.sleep(0.02)
+        _wait_listening(port)
+        made.wait_up({"a", "b", "c"})
+        yield made
+    finally:
+        for process in (balancer, *processes.values()):
+            process.kill()
+            process.wait()
+
+
+def _wait_listening(port: int) -> None:
+    for _ in range(3000):
+        with closing(socket.socket()) as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    raise AssertionError(f"nobody listens on {port}")
+
+
+def test_three_servers_that_are_well_share_the_load_and_nothing_is_lost(
+    balanced: Balanced,
+) -> None:
+    seen = balanced.load(1.0)
+    assert not seen.wrong
+    assert set(seen.whole) == {"a", "b", "c"}
+    assert min(seen.whole.values()) > sum(seen.whole.values()) / 6
+
+
+@pytest.mark.slow
+def test_a_slow_server_says_so_itself_and_is_sent_nobody_until_it_is_quick_again(
+    balanced: Balanced,
+) -> None:
+    balanced.become("b", first_s="0.6")
+    before = balanced.load(3.0, clients=12)
+    assert max(before.first_s) > 0.5
+    # Its breaker sheds, and when that is not enough it is ready no more.
+    shed = before.wrong.pop("429", 0)
+    for _ in range(20):
+        if balanced.up() == {"a", "c"}:
+            break
+        shed += balanced.load(0.5, clients=12).wrong["429"]
+    assert balanced.up() == {"a", "c"}
+    assert not before.wrong, "shed load is 429, and no failure"
+    during = balanced.load(0.5)
+    assert not during.wrong
+    assert set(during.whole) == {"a", "c"}
+    assert max(during.first_s) < 0.4
+    balanced.become("b", first_s="0.01")
+    balanced.wait_up({"a", "b", "c"}, within_s=30)
+
+
+def load_and(balanced: Balanced, *acts: Callable[[], object]) -> Load:
+    """Load for some seconds, and do something after each half of one."""
+
+    async def run() -> Load:
+        seen = Load()
+        load = asyncio.create_task(balanced._load(2.0 + len(acts) / 2, CLIENTS, seen))
+        for act in acts:
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(act)
+        await load
+        return seen
+
+    return asyncio.run(run())
+
+
+def test_a_server_that_is_taken_out_before_it_is_stopped_costs_nobody(balanced: Balanced) -> None:
+    stopped = balanced.processes["a"]
+
+    def wait_idle() -> None:
+        while balanced.servers()["a"]["scur"] != "0":
+            time.sleep(0.02)
+
+    seen = load_and(
+        balanced,
+        lambda: balanced.tell(COMMANDS[0]),
+        wait_idle,
+        lambda: stopped.send_signal(signal.SIGTERM),
+        lambda: stopped.wait(30),
+    )
+    assert not seen.wrong
+    assert seen.whole["a"] > 0
+    assert balanced.load(0.5).whole["a"] == 0
+
+
+def test_a_server_that_was_taken_out_by_hand_is_brought_back_at_once(balanced: Balanced) -> None:
+    balanced.tell(COMMANDS[0])
+    assert balanced.load(0.5).whole["a"] == 0
+    for command in COMMANDS[1:]:
+        balanced.tell(command)
+    balanced.wait_up({"a", "b", "c"})
+    assert balanced.load(1.0).whole["a"] > 0
+
+
+def test_a_killed_server_costs_those_it_was_answering_and_nobody_after_them(
+    balanced: Balanced,
+) -> None:
+    for name in "abc":
+        balanced.become(name, first_s="0.2")
+    seen = load_and(balanced, lambda: balanced.processes["a"].send_signal(signal.SIGKILL))
+    balanced.wait_up({"b", "c"})
+    # It was answering at most its share of them, and they had begun to see the answer.
+    assert sum(seen.wrong.values()) <= CLIENTS
+    # 503 would mean that a connection was refused and nobody else was asked.
+    assert set(seen.wrong) <= {"cut", "short", "502"}
+    after = balanced.load(0.6)
+    assert not after.wrong
+    assert set(after.whole) == {"b", "c"}
+
+
+def test_a_server_that_fails_three_times_is_taken_out_and_comes_back_when_it_is_well(
+    balanced: Balanced,
+) -> None:
+    balanced.become("c", failing="yes")
+    wrong: Counter[str] = Counter()
+    for _ in range(40):
+        wrong += balanced.load(0.25, clients=3).wrong
+        times_out = int(balanced.servers()["c"]["chkdown"])
+        if times_out:
+            break
+    assert times_out >= 1
+    assert 3 <= wrong["500"] < 100
+    assert wrong.total() == wrong["500"]
+    url = f"http://127.0.0.1:{balanced.ports['c']}/readyz"
+    assert httpx.get(url, timeout=5).status_code == 200, "its check was good all the while"
+    assert [balanced.servers()[name]["chkdown"] for name in "ab"] == ["0", "0"]
+    balanced.become("c", failing="no")
+    balanced.wait_up({"a", "b", "c"}, within_s=30)
+
+
+def test_a_server_that_hangs_is_taken_out_by_its_check(balanced: Balanced) -> None:
+    balanced.processes["b"].send_signal(signal.SIGSTOP)
+    try:
+        balanced.wait_up({"a", "c"})
+        seen = balanced.load(0.5)
+        assert not seen.wrong
+        assert set(seen.whole) == {"a", "c"}
+    finally:
+        balanced.processes["b"].send_signal(signal.SIGCONT)
+
+
+@pytest.mark.parametrize("path", ["/admin/weights", "/metrics", "/ui"])
+def test_clients_do_not_reach_what_is_not_for_them(balanced: Balanced, path: str) -> None:
+    assert httpx.get(f"http://127.0.0.1:{balanced.port}{path}", timeout=5).status_code == 404
+
+
+def test_the_configuration_is_valid_as_it_is(tmp_path: Path) -> None:
+    haproxy = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
+    if haproxy is None:
+        pytest.skip("needs HAProxy (Debian package haproxy)")
+    told = {"OSTINATO_BIND": "127.0.0.1:8080", "OSTINATO_ADMIN": str(tmp_path / "admin")}
+    told |= {f"OSTINATO_{name}": "127.0.0.1:8000" for name in "ABC"}
+    done = subprocess.run(
+        [haproxy, "-c", "-f", CONFIGURATION],
+        env=os.environ | told,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "warning" not in done.stderr.lower()

@@ -1,0 +1,93 @@
+"""Warming: what is recorded ahead of its use, and in which order."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from llm.paged_model import PagedModel
+from llm.resident_rows import Host, SumAttention
+from ostinato.llm.limits import Limits
+from ostinato.llm.params import SamplingParams
+from ostinato.llm.prefill import Prefiller
+from ostinato.llm.reply import Reply
+from ostinato.llm.request import Request
+from ostinato.llm.sampling import Level, level_of
+from ostinato.llm.shapes import Shape, ShapeProfile
+from ostinato.llm.warming import Warming
+
+LIMITS = Limits(max_batch=4, max_model_len=48, page_tokens=4, prefill_tokens=64)
+
+
+@pytest.fixture
+def prefiller(tiny: Path) -> Prefiller:
+    """One that runs eagerly: to warm it is to do nothing."""
+    model = PagedModel.load(tiny, is_invariant=True)
+    return Prefiller(model.decoder, model.backend, model.store, max_pages=8)
+
+
+def host_of(**options: object) -> Host:
+    attention = SumAttention(cost_follows_table=False)
+    return Host(torch.device("cpu"), rows=4, attention=attention, **options)
+
+
+def recorded(host: Host) -> int:
+    return len(host.resident.report().graphs)
+
+
+def test_a_profile_comes_before_guesses_and_a_cpu_guesses_nothing(prefiller: Prefiller) -> None:
+    profile = ShapeProfile()
+    profile.note(Shape(rows=2, pages=4, level=int(Level.DRAWN)))
+    host = host_of()
+    warming = Warming(host.resident, prefiller, LIMITS, profile, is_gpu=False)
+    assert warming.warm_one()
+    assert (recorded(host), warming.is_done) == (1, False)
+    assert not warming.warm_one()
+    assert (recorded(host), warming.is_done) == (1, True)
+
+
+def test_on_a_gpu_every_batch_size_is_recorded_at_every_level_that_recordings_have(
+    prefiller: Prefiller,
+) -> None:
+    host = host_of(levels=(Level.GREEDY, Level.FULL))
+    warming = Warming(host.resident, prefiller, LIMITS, None, is_gpu=True)
+    while warming.warm_one():
+        pass
+    assert recorded(host) == 3 * 2  # 1, 2 and 4 rows
+
+
+@pytest.mark.parametrize("params", [SamplingParams(temperature=0), SamplingParams()])
+def test_what_a_launch_has_recorded_is_not_recorded_again(
+    prefiller: Prefiller, params: SamplingParams
+) -> None:
+    host = host_of(levels=(Level.GREEDY, Level.CUT, Level.FULL))
+    level = host.resident.level_for([level_of(params)])
+    profile = ShapeProfile()
+    profile.note(Shape(rows=2, pages=4, level=int(level)))
+    profile.note(Shape(rows=4, pages=4, level=int(level)))
+    warming = Warming(host.resident, prefiller, LIMITS, profile, is_gpu=False)
+    reply = Reply(Request("a", (1, 2, 3), params), seed=0, stop_ids=(), watch=None)
+    reply.row = 1
+    warming.note([reply], steps=8)
+    while warming.warm_one():
+        pass
+    assert recorded(host) == 1
+    assert warming.profile.hottest() == [Shape(rows=2, pages=4, level=int(level))]
+
+
+def test_prompts_that_come_together_are_prepared_for_as_many_as_a_plan_takes(
+    prefiller: Prefiller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[tuple[int, int]] = []
+
+    def note(tokens: int, chunks: int = 1) -> None:
+        prepared.append((tokens, chunks))
+
+    monkeypatch.setattr(prefiller, "warm", note)
+    limits = Limits(max_batch=1, max_model_len=48, prefill_tokens=32, prefill_tokens_alone=5120)
+    warming = Warming(host_of().resident, prefiller, limits, None, is_gpu=True)
+    while warming.warm_one():
+        pass
+    assert prepared == [(16, 1), (32, 1), (5120, 41)]

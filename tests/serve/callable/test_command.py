@@ -1,0 +1,85 @@
+"""`ostinato serve --callable` and `--embedder`, as they are started, asked, wounded and stopped."""
+
+from __future__ import annotations
+
+import socket
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import openai
+import psutil
+import pytest
+import tritonclient.grpc as triton
+
+from serve.embeddings.test_embeddings import write
+from serve.processes import Service, served
+from serve.running import wait_for
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def model_process(service: Service) -> psutil.Process:
+    wanted = "serve.callable.process"
+    return next(one for one in service.children() if wanted in " ".join(one.cmdline()))
+
+
+def ask(service: Service, first: float) -> httpx.Response:
+    one = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [first, 1, 1, 1]}
+    body = {"inputs": [one], "parameters": {"timeout": 60_000_000}}
+    return httpx.post(f"{service.url}/v2/models/scaled/infer", json=body, timeout=60)
+
+
+@pytest.mark.slow
+def test_a_callable_is_served_survives_a_kill_and_stops_in_order(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(repository / "tests"))
+    port = free_port()
+    options = ("--callable", "serve.callable.small_models:scaled", "--served-name", "scaled",
+               "--grpc-port", str(port), "--max-batch", "4", "--max-delay-ms", "300")  # fmt: skip
+    with served(tmp_path, *options) as service:
+        assert ask(service, 5).json()["outputs"][0]["data"] == [5, 2, 3, 4]
+        with triton.InferenceServerClient(f"127.0.0.1:{port}") as client:
+            assert client.is_model_ready("scaled")
+            x = triton.InferInput("x", [1, 4], "FP32")
+            x.set_data_from_numpy(np.ones((1, 4), np.float32))
+            reply: Any = client.infer("scaled", [x])
+            assert reply.as_numpy("output").tolist() == [[1, 2, 3, 4]]
+        victim = model_process(service)
+        with ThreadPoolExecutor(3) as pool:
+            waiting = [pool.submit(ask, service, n) for n in range(3)]  # 300 ms, for company
+            wait_for(lambda: service.process.poll() is None)
+            victim.kill()
+            found = [one.result() for one in waiting]
+        assert [one.json()["outputs"][0]["data"][0] for one in found] == [0, 1, 2]
+        wait_for(service.is_ready, 60)
+        assert model_process(service).pid != victim.pid
+        assert service.stop() == 0
+
+
+@pytest.mark.slow
+def test_an_encoder_beside_a_model_that_writes_is_one_process_for_all_front_ends(
+    tiny_chat: Path, tmp_path: Path
+) -> None:
+    encoder = write(tmp_path / "tiny-encoder")
+    with (
+        served(tiny_chat, "--embedder", str(encoder), "--front-ends", "2") as service,
+        openai.OpenAI(base_url=f"{service.url}/v1", api_key="none") as client,
+    ):
+        texts = ["w1 w2", "w3"]
+        found = [client.embeddings.create(model="tiny-encoder", input=texts).data for _ in range(8)]
+        assert all(len(one) == 2 and len(one[0].embedding) == 16 for one in found)
+        said = client.completions.create(model="tiny", prompt="Hello", max_tokens=2)
+        assert said.usage is not None
+        encoders = [
+            one for one in service.children() if "callable.process" in "".join(one.cmdline())
+        ]
+        assert len(encoders) == 1
+        assert service.stop() == 0

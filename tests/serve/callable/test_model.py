@@ -1,0 +1,162 @@
+"""A batch of requests is one graphed call, padded to a recorded size; each answer its own rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+
+from ostinato.errors import OstinatoError, UsageError
+from ostinato.graphs import graphed
+from ostinato.serve.callable import Array, Servable, TensorSpec
+from ostinato.serve.callable.arrays import from_numbers, numbers
+from ostinato.serve.callable.declaration import make
+from ostinato.serve.callable.model import Model
+from serve.callable import small_models
+
+
+def row(*values: float) -> dict[str, Array]:
+    return {"x": from_numbers("x", "FP32", (1, len(values)), list(values))}
+
+
+def output(answer: Mapping[str, Array] | OstinatoError, name: str = "output") -> list[object]:
+    assert not isinstance(answer, OstinatoError)
+    return numbers(answer[name])
+
+
+def test_requests_of_one_batch_are_one_replay_and_padding_is_cut_off() -> None:
+    model = Model(small_models.scaled())
+    model.warm()
+    before = model.runner.report()
+    first, second, third = model.run([row(1, 1, 1, 1), row(2, 2, 2, 2), row(3, 0, 0, 0)])
+    after = model.runner.report()
+    assert output(first) == [1, 2, 3, 4]
+    assert output(second) == [2, 4, 6, 8]
+    assert output(third) == [3, 0, 0, 0]
+    assert (after.replays - before.replays, after.recordings - before.recordings) == (1, 0)
+    assert after.padded_rows - before.padded_rows == 1  # 3 rows run on the recording of 4
+
+
+def test_a_request_of_several_rows_gets_them_back() -> None:
+    model = Model(small_models.scaled())
+    model.warm()
+    two = {"x": from_numbers("x", "FP32", (2, 4), [1, 1, 1, 1, 2, 2, 2, 2])}
+    one, both = model.run([row(9, 9, 9, 9), two])
+    assert output(one) == [9, 18, 27, 36]
+    assert not isinstance(both, OstinatoError)
+    assert both["output"].shape == (2, 4)
+    assert output(both) == [1, 2, 3, 4, 2, 4, 6, 8]
+
+
+def test_outputs_are_described_once_it_is_warm() -> None:
+    model = Model(small_models.convolution())
+    model.warm()
+    assert model.outputs == {"logits": TensorSpec("FP32", (-1, 5))}
+
+
+def test_a_size_that_follows_the_input_is_described_as_varying() -> None:
+    spec = {"x": TensorSpec("FP32", (-1, -1))}
+    model = Model(Servable(lambda x: {"up": x + 1, "sum": x.sum(1)}, spec))
+    model.warm()
+    assert model.outputs == {"up": TensorSpec("FP32", (-1, -1)), "sum": TensorSpec("FP32", (-1,))}
+
+
+def test_a_convolution_answers_as_eager_does() -> None:
+    servable = small_models.convolution()
+    model = Model(servable)
+    model.warm()
+    pixels = torch.randn(3, 3, 8, 8)
+    asked = [{"input": Array("FP32", (1, 3, 8, 8), one.numpy().tobytes())} for one in pixels]
+    answers = [output(one, "logits") for one in model.run(asked)]
+    with torch.no_grad():
+        torch.testing.assert_close(torch.tensor(answers), servable.fn(pixels))
+
+
+def test_one_bad_request_of_a_batch_fails_alone_and_the_log_alone_has_its_words(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = Model(small_models.picky())
+    model.warm()
+    good, bad, fine = model.run([row(1, 2), row(13, 0), row(5, 6)])
+    assert output(good) == [2, 3]
+    assert output(fine) == [6, 7]
+    assert isinstance(bad, OstinatoError)
+    assert bad.code == "OST6055"
+    assert "ValueError" in str(bad)
+    assert "13 is not taken" not in str(bad)
+    assert "13 is not taken" in caplog.text
+    assert "Traceback" in caplog.text
+
+
+def test_padding_is_a_row_that_the_model_is_known_to_take() -> None:
+    table = torch.nn.Embedding(5, 2)
+
+    def look_up(ids: torch.Tensor) -> torch.Tensor:
+        return table(ids - 1)  # a row of zeros is none of these
+
+    model = Model(Servable(look_up, {"ids": TensorSpec("INT64", (-1,))}, batch_sizes=(1, 4)))
+    asked = [{"ids": from_numbers("ids", "INT64", (1,), [n])} for n in (1, 2, 3)]
+    answers = model.run(asked)
+    assert [output(one) for one in answers] == table.weight[:3].tolist()
+    assert model.runner.report().reasons == {}  # else it could not be recorded with the padding
+
+
+def test_what_is_graphed_already_keeps_its_own_options() -> None:
+    runner = graphed(small_models.Scaled().eval(), admit_after=1)
+    model = Model(Servable(runner, {"x": TensorSpec("FP32", (-1, 4))}, batch_sizes=(1, 2)))
+    assert model.runner is runner
+    model.warm()
+    assert runner.report().recordings == 2
+
+
+def test_bfloat16_goes_in_and_comes_out() -> None:
+    model = Model(Servable(lambda x: x * 2, {"x": TensorSpec("BF16", (-1, 2))}))
+    model.warm()
+    [answer] = model.run([{"x": from_numbers("x", "BF16", (1, 2), [1.5, -3.0])}])
+    assert output(answer) == [3.0, -6.0]
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs", "said"),
+    [
+        (lambda x: x.sum(), ("x",), "for 1 rows"),
+        (lambda x: (x, 3), ("x",), "no tensor"),
+        (lambda x: "text", ("x",), "returned a str"),
+        (lambda x: x, ("y",), "no argument of the callable"),
+    ],
+)
+def test_a_callable_that_cannot_be_served_is_refused(
+    fn: Callable[..., object], inputs: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        Model(Servable(fn, {name: TensorSpec("FP32", (-1, 4)) for name in inputs})).warm()
+    assert caught.value.code == "OST6052"
+
+
+def test_a_callable_that_fails_on_zeros_says_so() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        raise KeyError("weights")
+
+    with pytest.raises(OstinatoError, match="KeyError") as caught:
+        Model(Servable(broken, {"x": TensorSpec("FP32", (-1, 4))})).warm()
+    assert caught.value.code == "OST6055"
+
+
+def test_a_factory_is_found_by_its_path() -> None:
+    assert make("serve.callable.small_models:scaled").inputs == {"x": TensorSpec("FP32", (-1, 4))}
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("small_models", "no path to a factory"),
+        ("no_such_module:factory", "No module named"),
+        ("serve.callable.small_models:absent", "AttributeError"),
+        ("serve.callable.small_models:unfit", "returned a int"),
+    ],
+)
+def test_a_path_that_leads_to_no_factory_is_refused(path: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as caught:
+        make(path)
+    assert caught.value.code == "OST6052"

@@ -1,0 +1,163 @@
+"""What happens on a local Ray; `ray_story.py MODEL OUT PORT` writes what was seen as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import ray
+from ray import serve
+
+from ostinato.bench.serve.client import Client, Share
+from ostinato.bench.serve.planning import Planned
+from ostinato.bench.serve.seen import Seen
+from ostinato.serve.ray import application
+from ostinato.serve.settings import Settings
+
+PORT = int(sys.argv[3])
+URL = f"http://127.0.0.1:{PORT}"
+SCALING = {"upscale_delay_s": 0.5, "downscale_delay_s": 1.0, "metrics_interval_s": 0.5,
+           "look_back_period_s": 1.0}  # fmt: skip
+
+
+def settings(folder: str) -> Settings:
+    engine = {"device": "cpu", "max_batch": 4, "kv_memory": "8MiB", "backend": "eager"}
+    return Settings(model=folder, served_name="tiny", engine=engine, drain_s=30.0)
+
+
+def run(folder: str, engines: tuple[int, int]) -> Any:
+    needs = {"num_cpus": 0.5}
+    made = application(settings(folder), engines=engines, engine_resources=needs, scaling=SCALING)
+    return serve.run(made, name="ostinato")
+
+
+def share(streams: list[list[Planned]]) -> Share:
+    body: dict[str, object] = {
+        "model": "tiny", "stream": True, "temperature": 0.0, "ignore_eos": True,
+        "stream_options": {"include_usage": True},
+    }  # fmt: skip
+    begin = time.monotonic() + 0.1
+    return Share("127.0.0.1", PORT, "/v1/completions", body, streams, begin, timeout_s=90)
+
+
+def send(streams: list[list[Planned]]) -> list[Seen]:
+    return asyncio.run(Client(share(streams)).run())
+
+
+def pids() -> list[int]:
+    """Ask often enough that every engine answers."""
+    handle = serve.get_deployment_handle("engines", "ostinato")
+    asked = [handle.pid.remote() for _ in range(30)]
+    return sorted({one.result(timeout_s=20) for one in asked})
+
+
+async def wait_until(is_so: Callable[[], bool], seconds: float = 150.0) -> None:
+    until = time.monotonic() + seconds
+    while not await asyncio.to_thread(is_so):
+        assert time.monotonic() < until, "it did not happen in time"
+        await asyncio.sleep(0.2)
+
+
+def living_engines() -> int:
+    deployment = serve.status().applications["ostinato"].deployments["engines"]
+    return int(deployment.replica_states.get("RUNNING", 0))
+
+
+def prompts(count: int, new: int) -> list[list[Planned]]:
+    return [[Planned([20 + n, *range(30, 60)], new)] for n in range(count)]
+
+
+def kill_one(told: dict[str, Any]) -> None:
+    victim = told["pids"][0]
+
+    async def story() -> list[Seen]:
+        asking = asyncio.create_task(Client(share(prompts(16, 300))).run())
+        await asyncio.sleep(1.0)
+        os.kill(victim, signal.SIGKILL)
+        return await asking
+
+    seen = asyncio.run(story())
+    errors = [one.error for one in seen if one.error]
+    told["killed_pid"] = [victim]
+    told["killed"] = {"requests": len(seen), "whole": len(seen) - len(errors),
+                      "told": len(errors), "errors": errors}  # fmt: skip
+    asyncio.run(wait_until(lambda: len(pids()) == 2 and victim not in pids()))
+    after = send(prompts(8, 20))
+    errors = [one.error for one in after if one.error]
+    told["after"] = {"whole": len(after) - len(errors), "errors": errors}
+    told["pids_after"] = pids()
+
+
+def engines_of_alike_prompts() -> int:
+    """Send prompts of one beginning, and count the engines that wrote for them."""
+    before = numbers()
+    beginning = [40 + n % 50 for n in range(256)]
+    for n in range(6):
+        send([[Planned([*beginning, 100 + n], 4)]])
+    after = numbers()
+    return sum(after[pid] > before.get(pid, 0) for pid in after)
+
+
+def numbers() -> dict[int, int]:
+    """Each engine's new tokens so far, by its process."""
+    handle = serve.get_deployment_handle("engines", "ostinato")
+    asked = [handle.tokens_of.remote() for _ in range(30)]  # at once, so that all are asked
+    return dict(one.result(timeout_s=20) for one in asked)
+
+
+def main(folder: str, out: Path) -> None:
+    told: dict[str, Any] = {}
+    ray.init(num_cpus=4, include_dashboard=False, logging_level="warning",
+             object_store_memory=100 << 20)  # fmt: skip
+    serve.start(http_options={"host": "127.0.0.1", "port": PORT})
+    run(folder, (2, 2))
+    asked = {"model": "tiny", "prompt": "Hello", "max_tokens": 8, "temperature": 0,
+             "ignore_eos": True}  # fmt: skip
+    first, again = (httpx.post(f"{URL}/v1/completions", json=asked, timeout=30) for _ in range(2))
+    same = first.json()["choices"][0]["text"] == again.json()["choices"][0]["text"]
+    told["first"] = {"status": first.status_code, "same": same}
+    told["pids"] = pids()
+    told["same_beginning"] = engines_of_alike_prompts()
+    [slow] = send([[Planned(list(range(20, 40)), 40)]])
+    told["frames"] = len(slow.gaps_s) + 1
+    told["most_gap_s"] = max(slow.gaps_s)
+    kill_one(told)
+    told["scaled"] = come_and_go(folder)
+    out.write_text(json.dumps(told))
+    serve.shutdown()
+    ray.shutdown()
+
+
+def come_and_go(folder: str) -> dict[str, Any]:
+    """Flood one engine until there are two, then have two long streams, and one engine must go."""
+    run(folder, (1, 2))
+    told: dict[str, Any] = {"before": living_engines()}
+    flood = [[Planned([20 + n % 30, n % 200, *range(30, 60)], 150)] for n in range(40)]
+
+    async def story() -> tuple[list[Seen], list[Seen]]:
+        flooding = asyncio.create_task(Client(share(flood)).run())
+        await wait_until(lambda: living_engines() == 2)
+        told["flooded"] = living_engines()
+        flooded = await flooding
+        long = asyncio.create_task(Client(share(prompts(2, 2500))).run())
+        await wait_until(lambda: living_engines() == 1 or long.done())
+        told["still_writing"] = not long.done()
+        return flooded, await long
+
+    flooded, long = asyncio.run(story())
+    told["flood_errors"] = [one.error for one in flooded if one.error]
+    told["errors"] = [one.error for one in long if one.error]
+    told["tokens"] = [one.tokens for one in long]
+    return told
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

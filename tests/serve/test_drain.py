@@ -1,0 +1,68 @@
+"""A stop: nobody new, a bounded time for those who are there, and a word for who is left."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+
+import pytest
+
+from ostinato.serve.drain import Drain, split
+from ostinato.serve.wire import Problem
+
+
+def test_without_anybody_a_stop_takes_no_time() -> None:
+    began = monotonic()
+    assert asyncio.run(Drain().run(30))
+    assert monotonic() - began < 1
+
+
+def test_a_stop_waits_for_who_is_being_answered() -> None:
+    async def stop() -> tuple[bool, bool]:
+        drain = Drain()
+        drain.enter()
+        stopping = asyncio.create_task(drain.run(30))
+        await asyncio.sleep(0.05)
+        waited = not stopping.done() and drain.is_draining
+        drain.leave()
+        return waited, await stopping
+
+    assert asyncio.run(stop()) == (True, True)
+
+
+def test_who_is_left_at_the_bound_is_told_why_and_the_stop_goes_on() -> None:
+    async def stop() -> tuple[list[Problem], bool, float]:
+        drain = Drain()
+        told: list[Problem] = []
+        drain.enter()
+
+        def cut(problem: Problem) -> None:
+            told.append(problem)
+            drain.leave()
+
+        drain.watch("stream", cut)
+        began = monotonic()
+        is_clean = await drain.run(0.2)
+        return told, is_clean, monotonic() - began
+
+    told, is_clean, took_s = asyncio.run(stop())
+    assert not is_clean
+    assert [problem.code for problem in told] == ["OST6022"]
+    assert "0.2 s" in told[0].message
+    assert took_s < 1
+
+
+def test_who_does_not_listen_does_not_hold_up_the_stop() -> None:
+    async def stop() -> float:
+        drain = Drain()
+        drain.enter()
+        began = monotonic()
+        await drain.run(0.2)
+        return monotonic() - began
+
+    assert 0.15 < asyncio.run(stop()) < 1
+
+
+@pytest.mark.parametrize(("bound_s", "patience_s"), [(30, 29), (4, 3), (2, 1.5), (0, 0)])
+def test_the_last_words_are_within_the_bound(bound_s: float, patience_s: float) -> None:
+    assert split(bound_s) == (patience_s, bound_s - patience_s)
