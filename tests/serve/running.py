@@ -94,6 +94,24 @@ def wait_for(is_there: Callable[[], bool], seconds: float = 10.0) -> float:
     return monotonic() - began
 
 
+def hold(engine: Engine) -> Callable[[], None]:
+    """Let no step begin; return what ends that."""
+    core: Any = engine._core
+    step, goes_on = core._step, threading.Event()
+
+    def held() -> None:
+        goes_on.wait(30)
+        step()
+
+    core._step = held
+
+    def undo() -> None:
+        core._step = step
+        goes_on.set()
+
+    return undo
+
+
 def slow_down(engine: Engine, seconds: float) -> Callable[[], None]:
     """Make every step take some time; return what ends that."""
     core: Any = engine._core

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serve.running import Running, running, slow_down, wait_for
+from serve.running import Running, hold, running, slow_down, wait_for
 
 LONG: dict[str, Any] = {"prompt": "hello", "max_tokens": 3000, "ignore_eos": True}
 
@@ -88,14 +88,14 @@ def test_an_answer_that_is_not_streamed_is_cut_with_503(made: Running) -> None:
 
 def test_work_that_waits_while_no_step_is_made_is_unhealthy(tiny_chat: Path) -> None:
     with running(tiny_chat, progress_s=0.3) as service:
-        undo = slow_down(service.engine, 1.5)
         assert httpx.get(f"{service.url}/healthz").status_code == 200
-        thread, _ = stream_in_thread(service, {**LONG, "max_tokens": 3})
+        thread, _ = stream_in_thread(service, LONG)
+        undo = hold(service.engine)
         wait_for(lambda: httpx.get(f"{service.url}/healthz").status_code == 503)
         hangs = httpx.get(f"{service.url}/healthz").json()["why"]
         assert "no step" in hangs
         assert httpx.get(f"{service.url}/readyz").status_code == 503
         assert httpx.get(f"{service.url}/livez").status_code == 200
         undo()
-        thread.join(10)
         wait_for(lambda: httpx.get(f"{service.url}/healthz").status_code == 200)
+        thread.join(30)
