@@ -116,13 +116,20 @@ def test_what_belongs_to_the_model_is_known(checkpoint: Checkpoint) -> None:
 
 
 @pytest.mark.slow
-def test_bfloat16_text_is_the_known_one() -> None:
-    known = (
-        "One day, in a small village nestled between a bustling market and a quiet forest, a fox "
-        "named Fiona found herself in a situation that would change the course of her life "
-        "forever.\n\nF"
-    )
-    assert answer(load("smollm2", device="cpu", dtype="bfloat16"), STORY, 40) == known
+def test_bfloat16_rounds_the_weights_and_thinks_of_the_story_as_float32_does(
+    checkpoint: Checkpoint,
+) -> None:
+    """Its own text would differ between processors, which add up in an order of their own."""
+    rounded = load("smollm2", device="cpu", dtype="bfloat16")
+    exact = checkpoint.model.state_dict()
+    for name, weight in rounded.model.state_dict().items():
+        assert torch.equal(weight, exact[name].to(torch.bfloat16)), name
+    ids = checkpoint.tokenizer(f"{STORY}\n{STORY_TEXT}", return_tensors="pt").input_ids
+    with torch.inference_mode():
+        said = [c.model(ids, labels=ids) for c in (checkpoint, rounded)]
+    assert said[1].loss.item() == pytest.approx(said[0].loss.item(), rel=0.02)
+    alike = (said[0].logits.argmax(-1) == said[1].logits.argmax(-1)).float().mean().item()
+    assert alike > 0.9, f"the next token is the same at {alike:.0%} of the places"
 
 
 @pytest.mark.slow

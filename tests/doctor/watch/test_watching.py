@@ -196,6 +196,19 @@ def test_evidence_survives_being_saved() -> None:
     assert evidence.host is not None
 
 
+def test_modules_that_replace_one_another_at_a_line_make_the_steps_together() -> None:
+    """Whether or not a new one lies at the address of one that is gone."""
+    others: list[nn.Module] = []
+    with Watch() as watching:
+        for turn in range(100):
+            module = nn.Linear(2, 2)
+            module(torch.ones(1, 2))
+            del module
+            if turn % 3 == 0:
+                others.append(nn.Linear(2, 2))  # takes the address, maybe
+    assert watching.report().steps == 100
+
+
 def test_the_report_of_a_watch_prints_as_text() -> None:
     with Watch() as watching:
         for _ in range(20):

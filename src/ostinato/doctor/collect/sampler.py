@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import linecache
 import os
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from time import perf_counter, thread_time
 from types import CodeType, FrameType
 from typing import Any
 
+from ostinato.doctor.collect.frames import current_frames
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.places import (
     Key,
@@ -126,7 +126,7 @@ class Sampler:
             self._late_us.append(late_us)
         names = {t.ident: t for t in threading.enumerate()}
         waiting = running = 0
-        for ident, frame in sys._current_frames().items():
+        for ident, frame in current_frames().items():
             if ident in self._notebook.own_threads:
                 continue
             thread = self._threads.get(ident)

@@ -160,9 +160,10 @@ class Steps:
             self._dead.append(self._seen.pop(id(module)))  # another object at its address
             seen = None
         if seen is None:
-            if len(self._seen) + len(self._dead) >= _MOST_CALLABLES:
+            seen = self._known_before(self._meet(module))
+            if not seen.calls and len(self._seen) + len(self._dead) >= _MOST_CALLABLES:
                 return
-            seen = self._seen[id(module)] = self._known_before(self._meet(module))
+            self._seen[id(module)] = seen
         self._time(seen, *ns)
         if self.hear_on_loop is not None and asyncio._get_running_loop() is not None:
             self.hear_on_loop(seen.place, *ns)
@@ -189,9 +190,11 @@ class Steps:
     def _known_before(self, met: _Seen) -> _Seen:
         """Return the books of a module that is gone, if this one was made to take its place."""
         for key, seen in list(self._seen.items()):
-            gone = seen.alive is None or seen.alive() is None
-            if gone and seen.name == met.name and _same_line(seen.place, met.place):
-                del self._seen[key]
+            if seen.alive is None or seen.alive() is None:
+                self._dead.append(self._seen.pop(key))
+        for seen in self._dead:
+            if seen.name == met.name and _same_line(seen.place, met.place):
+                self._dead.remove(seen)
                 seen.alive = met.alive
                 return seen
         return met
