@@ -4,8 +4,11 @@
 #   benchmarks/on_gpu.sh OUT [options of `ostinato bench graphs`]
 #
 # Runs from a checkout, installed or not. Into the folder OUT go gpu-tests.json and gpu-tests.log,
-# graphs_<gpu>_<date>.json and graphs.log, and decode_* and offline_* where they are asked for. Each
-# part runs whatever becomes of the others.
+# <part>_<gpu>_<date>.json and <part>.log of each benchmark, and what the doctor's recorders saw. Each
+# part runs whatever becomes of the others. All of it takes about 25 minutes; in pieces:
+#
+#   TEST_S=300 DECODE_S=150 BENCH_S=0 RECORD_S=90 benchmarks/on_gpu.sh first
+#   TEST_S=0 SERVE_S=150 WATCH_S=100 BENCH_S=300 benchmarks/on_gpu.sh second --quick
 #
 #   PYTHON   interpreter (python3)
 #   TEST_S   seconds for the tests (240); 0 leaves them out
@@ -13,8 +16,10 @@
 #   WORKERS  test files that run at a time (8)
 #   BENCH_S  seconds for `bench graphs` (450); 0 leaves it out. A minute before the end it begins
 #            nothing new, and reports what remains as not run.
-#   DECODE_S, OFFLINE_S   seconds for `bench decode` and `bench offline` (0)
-#   DECODE, OFFLINE       their options
+#   DECODE_S, OFFLINE_S, SERVE_S   seconds for `bench decode`, `bench offline`, `bench serve` (0)
+#   DECODE, OFFLINE, SERVE         their options
+#   RECORD_S  seconds for the evidence that the doctor's tests replay where there is no GPU (0)
+#   WATCH_S   seconds for the cost of a watch (0)
 set -u
 
 OUT=${1:?usage: benchmarks/on_gpu.sh OUT [options of ostinato bench graphs]}
@@ -28,6 +33,9 @@ WORKERS=${WORKERS:-8}
 BENCH_S=${BENCH_S:-450}
 DECODE_S=${DECODE_S:-0}
 OFFLINE_S=${OFFLINE_S:-0}
+SERVE_S=${SERVE_S:-0}
+RECORD_S=${RECORD_S:-0}
+WATCH_S=${WATCH_S:-0}
 PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONPATH HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1
 
@@ -84,10 +92,34 @@ bench() {
   grep -v '^{' "$OUT/$part.log"
 }
 
+# record NAME COMMAND...: a recorder of the doctor's; what it printed is shown where it failed.
+record() {
+  name=$1
+  shift
+  PYTHONPATH=$PYTHONPATH:tests timeout "$RECORD_S" "$PYTHON" "$@" >"$OUT/$name.log" 2>&1
+  ended=$?
+  echo "$name: exit status $ended"
+  [ "$ended" -eq 0 ] || { tail -n 20 "$OUT/$name.log"; status=$ended; }
+}
+
 wait # the compilers share the GPU: what is measured has it alone
 # shellcheck disable=SC2086 # lists of options
 [ "$DECODE_S" -eq 0 ] || bench decode "$DECODE_S" --budget-s "$((DECODE_S - 30))" ${DECODE:-}
 # shellcheck disable=SC2086
 [ "$OFFLINE_S" -eq 0 ] || bench offline "$OFFLINE_S" ${OFFLINE:-}
+# shellcheck disable=SC2086
+[ "$SERVE_S" -eq 0 ] || bench serve "$SERVE_S" ${SERVE:---model llama3.2-1b --streams 1,8,32,128,256}
 [ "$BENCH_S" -eq 0 ] || bench graphs "$BENCH_S" --budget-s "$((BENCH_S - 60))" "$@"
+if [ "$WATCH_S" -gt 0 ]; then
+  timeout "$WATCH_S" "$PYTHON" benchmarks/watch_overhead.py --out "$OUT/watch_${gpu}_$day.json" \
+    --seconds "$((WATCH_S / 4))" >"$OUT/watch.log" 2>&1
+  ended=$?
+  echo "watch: exit status $ended"
+  tail -n 12 "$OUT/watch.log"
+fi
+if [ "$RECORD_S" -gt 0 ]; then
+  record seeded tests/doctor/seeded/record.py "$OUT/seeded.json"
+  mkdir -p "$OUT/traces"
+  record traces -m doctor.trace.record "$OUT/traces"
+fi
 exit "$status"
