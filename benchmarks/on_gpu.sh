@@ -108,7 +108,7 @@ wait # the compilers share the GPU: what is measured has it alone
 # shellcheck disable=SC2086
 [ "$OFFLINE_S" -eq 0 ] || bench offline "$OFFLINE_S" ${OFFLINE:-}
 # shellcheck disable=SC2086
-[ "$SERVE_S" -eq 0 ] || bench serve "$SERVE_S" ${SERVE:---model llama3.2-1b --streams 1,8,32,128,256}
+[ "$SERVE_S" -eq 0 ] || bench serve "$SERVE_S" ${SERVE:---model llama3.2-1b --streams 1,8,32,128,256 --beside}
 [ "$BENCH_S" -eq 0 ] || bench graphs "$BENCH_S" --budget-s "$((BENCH_S - 60))" "$@"
 if [ "$WATCH_S" -gt 0 ]; then
   timeout "$WATCH_S" "$PYTHON" benchmarks/watch_overhead.py --out "$OUT/watch_${gpu}_$day.json" \

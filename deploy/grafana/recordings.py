@@ -109,9 +109,78 @@ _COST = Row(
     ),
 )
 
+_MODELS = Row(
+    "Callables and encoders",
+    (
+        Panel(
+            "How busy",
+            "The share of the time in which a batch runs. Near 1: add a replica.",
+            (Query(rate("ostinato_model_busy_seconds_total", by="model, instance"), "{{model}}"),),
+            unit="percentunit",
+        ),
+        Panel(
+            "Rows in a batch",
+            "The mean. Near 1 with requests waiting: let the first wait longer for company.",
+            (
+                Query(
+                    share(
+                        rate("ostinato_model_rows_total", by="model"),
+                        rate("ostinato_model_batches_total", by="model"),
+                    ),
+                    "{{model}}",
+                ),
+            ),
+        ),
+        Panel(
+            "Waiting and running",
+            "Requests. What waits and does not fall: more come than can be answered.",
+            (
+                Query(now("ostinato_model_waiting_requests", by="model"), "{{model}} wait"),
+                Query(now("ostinato_model_running_requests", by="model"), "{{model}} run"),
+            ),
+        ),
+        Panel(
+            "How requests ended",
+            "Late: their time was over. Refused: the queue was full.",
+            (
+                Query(
+                    rate("ostinato_model_answers_total", by="model, outcome"),
+                    "{{model}} {{outcome}}",
+                ),
+            ),
+            draw="stacked",
+            unit="reqps",
+        ),
+        Panel(
+            "Padding",
+            "Rows of padding for each row that was asked for. Much of it: record more sizes.",
+            (
+                Query(
+                    share(
+                        rate("ostinato_model_padded_rows_total", by="model"),
+                        rate("ostinato_model_rows_total", by="model"),
+                    ),
+                    "{{model}}",
+                ),
+            ),
+        ),
+        Panel(
+            "How calls were answered",
+            "`ostinato explain REASON` says what each means and what to change.",
+            (
+                Query(
+                    rate("ostinato_model_calls_total", by="model, outcome, reason"),
+                    "{{model}} {{outcome}} {{reason}}",
+                ),
+            ),
+            draw="stacked",
+        ),
+    ),
+)
+
 RECORDINGS = Dashboard(
     "ostinato-recordings",
     "Ostinato: recordings",
     "Are the steps replayed, what do they cost, and how much of them is padding?",
-    (_REUSE, _BUCKETS, _COST),
+    (_REUSE, _BUCKETS, _COST, _MODELS),
 )

@@ -45,11 +45,16 @@ def typical_rows(**of_owned: Any) -> tuple[Row, ...]:
     return tuple(row(each, **(of_owned if each is Contender.OWNED else {})) for each in _TYPICAL)
 
 
-def generations(fast: float = 900.0, slow: float = 100.0) -> tuple[GenerationRow, ...]:
+def generations(
+    fast: float = 900.0, slow: float = 100.0, raw: float | None = 900.0
+) -> tuple[GenerationRow, ...]:
     return (
         GenerationRow("smollm2-decode", "bf16", "generate", 128, spread(1e6), slow),
         GenerationRow(
             "smollm2-decode", "bf16", "accelerate", 128, spread(1e5), fast, same_tokens=(4, 5)
+        ),
+        GenerationRow(
+            "smollm2-decode", "bf16", "hand-written graph", 128, spread(1e5), tokens_per_s=raw
         ),
     )
 

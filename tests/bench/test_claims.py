@@ -8,7 +8,7 @@ import pytest
 
 from bench.measured import generations, result, row, spread, traffic, typical_rows
 from ostinato.bench import Claim, Contender, GraphsResult, Verdict, claims_of
-from ostinato.bench.results import Reuse
+from ostinato.bench.results import GenerationRow, Reuse
 
 
 def claim(measured: GraphsResult, words: str) -> Claim:
@@ -77,6 +77,22 @@ def test_a_contender_that_was_not_asked_for_leaves_its_claims_unmeasured() -> No
 @pytest.mark.parametrize(("fast", "expected"), [(800.0, Verdict.MET), (799.0, Verdict.NOT_MET)])
 def test_accelerate_must_be_eight_times_as_fast_as_generate(fast: float, expected: Verdict) -> None:
     assert verdict("accelerate to model.generate", generations=generations(fast)) is expected
+
+
+@pytest.mark.parametrize(("raw", "expected"), [(927.0, Verdict.MET), (929.0, Verdict.NOT_MET)])
+def test_accelerate_must_be_within_three_percent_of_the_hand_written_decode_graph(
+    raw: float, expected: Verdict
+) -> None:
+    rows = generations(900.0, raw=raw)
+    assert verdict("accelerate to the hand-written graph's", generations=rows) is expected
+
+
+def test_a_hand_written_decode_graph_that_failed_leaves_the_claim_unmeasured() -> None:
+    *rest, _ = generations()
+    by_hand = GenerationRow("smollm2-decode", "bf16", "hand-written graph", error="no room")
+    for rows, why in (((*rest, by_hand), "no room"), (rest, "hand-written graph was not run")):
+        found = claim(result(generations=tuple(rows)), "accelerate to the hand-written")
+        assert (found.verdict, found.measured) == (Verdict.NOT_MEASURED, why)
 
 
 def test_the_claim_about_generation_says_how_many_answers_were_the_same() -> None:

@@ -117,5 +117,5 @@ def test_everything_runs_at_toy_size(capsys: pytest.CaptureFixture[str]) -> None
         "gpt2",
         "minilm",
     }
-    assert len(printed["generations"]) == 4
+    assert len(printed["generations"]) == 6
     assert printed["traffic"]["error"] == ""

@@ -77,6 +77,7 @@ def test_variables_reach_the_template() -> None:
         ("{{ missing.deeper }}", "'missing' is undefined"),
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ messages.append(1) }}", "'append' of 'list' object is unsafe"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "maximum recursion depth"),
     ],
 )
 def test_a_template_that_fails_or_reaches_for_more_is_one_clear_error(

@@ -3,12 +3,13 @@
 import json
 import struct
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from ostinato.checkpoints.weights import StoredTensor, stored_tensors
+from ostinato.checkpoints.weights import StoredTensor, read_ahead, stored_tensors
 from ostinato.errors import UsageError
 
 INDEX = "model.safetensors.index.json"
@@ -104,3 +105,76 @@ def test_a_header_that_claims_more_than_the_file_is_refused_before_it_is_read(
     assert f"its header of {1 << 62} bytes does not fit its 10 bytes" in refusal(
         tmp_path, "OST2023"
     )
+
+
+def test_reading_ahead_reads_every_byte_of_every_shard(
+    sharded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, int] = {}
+    plain = Path.open
+
+    def opened(path: Path, *args: Any, **kwargs: Any) -> Any:
+        file = plain(path, *args, **kwargs)
+        if path.suffix != ".safetensors":
+            return file
+
+        class Counted:
+            def __enter__(self) -> Self:
+                return self
+
+            def __exit__(self, *_: object) -> None:
+                file.close()
+
+            def readinto(self, room: bytearray) -> int:
+                count = int(file.readinto(room))
+                seen[path.name] = seen.get(path.name, 0) + count
+                return count
+
+        return Counted()
+
+    monkeypatch.setattr(Path, "open", opened)
+    monkeypatch.setattr("ostinato.checkpoints.weights._READ_BYTES", 16)  # many pieces
+    read_ahead(sharded)
+    assert seen == {name: (sharded / name).stat().st_size for name in SHARDS}
+
+
+def test_a_file_that_cannot_be_read_is_one_error_with_its_name(
+    sharded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = Path.open
+
+    def opened(path: Path, *args: Any, **kwargs: Any) -> Any:
+        if path.name.startswith("model-00002"):
+            raise PermissionError(13, "Permission denied")
+        return plain(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", opened)
+    text = refusal(sharded, "OST2023")
+    assert "model-00002-of-00002.safetensors cannot be read: Permission denied" in text
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_ahead(sharded)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"shape": [-2]},
+        {"shape": "x"},
+        {"shape": [2.0]},
+        {"shape": [3]},
+        {"shape": 2},
+        {"dtype": 5},
+        {"data_offsets": [8, 0]},
+        {"data_offsets": [0, float("inf")]},
+        {"data_offsets": [0]},
+    ],
+    ids=str,
+)
+def test_a_header_that_contradicts_itself_is_refused(
+    changed: dict[str, Any], tmp_path: Path
+) -> None:
+    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8], **changed}
+    header = json.dumps({"a": entry}).encode()
+    content = struct.pack("<Q", len(header)) + header + bytes(8)
+    (tmp_path / "model.safetensors").write_bytes(content)
+    assert "its header is not readable" in refusal(tmp_path, "OST2023")

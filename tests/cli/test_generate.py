@@ -1,5 +1,7 @@
 """`ostinato generate`: one prompt streamed, a file answered, and gone on from after a kill."""
 
+import errno
+import io
 import json
 import os
 import signal
@@ -147,6 +149,43 @@ def test_two_writers_of_one_file_are_refused(tmp_path: Path) -> None:
     with AnswerFile(out):
         pass
     assert list(tmp_path.iterdir()) == []  # the lock goes with its holder
+
+
+@pytest.mark.parametrize("kind", ["folder", "device", "pipe"])
+def test_what_is_no_file_is_not_written_to_or_replaced(kind: str, tmp_path: Path) -> None:
+    out = tmp_path / kind
+    if kind == "folder":
+        out.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(out)
+    else:
+        out = Path(os.devnull)
+    with pytest.raises(UsageError, match="answers are kept in a file") as caught:
+        AnswerFile(out).__enter__()
+    assert caught.value.code == "OST4033"
+    assert not out.is_file()
+    assert not out.with_name(f".{out.name}.lock").exists()
+
+
+def test_a_full_disk_is_told_with_the_file_and_leaves_no_lock(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full(io.StringIO):
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self) -> None:
+            self.flush()
+
+    def keep(answers: AnswerFile, finished: object) -> None:
+        answers._open = Full()
+
+    monkeypatch.setattr(AnswerFile, "keep", keep)
+    file, out = prompts(tmp_path, {"prompt": "a"}), tmp_path / "answers.jsonl"
+    status, _, err = run(capfd, *on(folder), "--file", file, "--out", out, "--max-tokens", 2)
+    assert status == 2
+    assert f"OST4003: {out} cannot be read or written: No space left on device" in err
+    assert [each.name for each in tmp_path.iterdir()] == ["prompts.jsonl"]
 
 
 @pytest.mark.slow

@@ -27,31 +27,36 @@ class Replica:
     """One server.
 
     Attributes:
-        first_s: How long a client waits for the first token.
-        failing: Answers are 500.
+        first_s: How long a client waits for the first token, and with it for the head.
+        between_s: And for each further one.
+        status: Of answers, where it is not 200.
+        asked: How many requests for an answer have come.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.first_s = 0.01
-        self.failing = False
+        self.between_s = 0.01
+        self.status = 200
+        self.asked = 0
         self.breaker = Breaker(QUICK)
 
     async def answer(self, request: Request) -> Response:
-        if self.failing:
-            return JSONResponse({"error": "broken"}, 500)
+        self.asked += 1
+        if self.status != 200:
+            return JSONResponse({"error": "broken"}, self.status)
         if not self.breaker.admits(0, monotonic()):
             return JSONResponse({"error": "shed"}, 429, {"retry-after": "1"})
+        await asyncio.sleep(self.first_s)
+        self.breaker.observe(monotonic(), ttft_s=self.first_s)
         return StreamingResponse(
             self._tokens(), media_type="text/event-stream", headers={"x-replica": self.name}
         )
 
     async def _tokens(self) -> AsyncIterator[str]:
-        await asyncio.sleep(self.first_s)
-        self.breaker.observe(monotonic(), ttft_s=self.first_s)
         for token in range(TOKENS):
             yield f"data: {self.name} {token}\n\n"
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(self.between_s)
         yield "data: [DONE]\n\n"
 
     async def ready(self, request: Request) -> Response:
@@ -59,9 +64,14 @@ class Replica:
         return JSONResponse({"state": self.breaker.state(monotonic())}, 200 if is_ready else 503)
 
     async def become(self, request: Request) -> Response:
-        self.first_s = float(request.query_params.get("first_s", self.first_s))
-        self.failing = request.query_params.get("failing", "") == "yes"
+        told = request.query_params
+        self.first_s = float(told.get("first_s", self.first_s))
+        self.between_s = float(told.get("between_s", self.between_s))
+        self.status = int(told.get("status", self.status))
         return JSONResponse({})
+
+    async def count(self, request: Request) -> Response:
+        return Response(str(self.asked))
 
 
 def main() -> None:
@@ -71,6 +81,7 @@ def main() -> None:
         Route("/v1/completions", replica.answer, methods=["POST"]),
         Route("/readyz", replica.ready),
         Route("/become", replica.become, methods=["POST"]),
+        Route("/asked", replica.count),
         *(Route(path, replica.ready) for path in ("/admin/weights", "/metrics", "/ui")),
     ]
     uvicorn.run(Starlette(routes=routes), port=int(sys.argv[1]), log_level="error")

@@ -73,5 +73,5 @@ def test_without_a_word_it_serves_on_the_port_that_it_says() -> None:
 
 def test_bases_have_a_version() -> None:
     (default,) = values("ARG")
-    assert re.fullmatch(r"PYTHON=3\.\d+-slim-\w+", default)
-    assert all("${PYTHON}" in base for base in values("FROM"))
+    assert re.fullmatch(r"BASE=python:3\.\d+-slim-\w+", default)
+    assert [base.split()[0] for base in values("FROM")] == ["${BASE}", "${BASE}"]

@@ -19,7 +19,7 @@ from ostinato.serve.slo import Objectives, declared
 GUIDE = (Path(__file__).parent.parent.parent / "docs" / "guides" / "operate.md").read_text(
     encoding="utf-8"
 )
-COMMANDS = re.findall(r"^ostinato (serve .*)$", GUIDE, re.MULTILINE)
+COMMANDS = re.findall(r"^ostinato (serve .*?)(?: &)?$", GUIDE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("line", COMMANDS)

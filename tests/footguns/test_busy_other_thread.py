@@ -59,6 +59,13 @@ def record_many(device: torch.device) -> None:
             check_replay(g, torch.randn(rows, 16, device=device))
 
 
+def says_it_captures() -> bool:
+    try:
+        return torch.cuda.is_current_stream_capturing()
+    except RuntimeError:  # a torch that is built without CUDA
+        return False
+
+
 @pytest.mark.gpu
 def test_a_thread_that_pins_memory_survives_and_so_does_the_recording() -> None:
     with looping(lambda: torch.empty(1 << 16).pin_memory()):
@@ -116,7 +123,12 @@ def test_what_another_thread_computes_is_no_part_of_the_recording(device: torch.
 
     def work() -> None:
         private.mul_(1.0).add_(0.0)
-        private[private > 0].tolist()  # what a recording would refuse, in a thread that records not
+        # What a recording would refuse, in a thread that records not.
+        private[private > 0].tolist()
+        torch.cpu.synchronize()
+        if device.type == "cpu":
+            torch.utils.dlpack.to_dlpack(private)
+        assert not says_it_captures()
 
     if device.type == "cuda":
         stream = torch.cuda.Stream()

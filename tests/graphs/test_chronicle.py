@@ -36,14 +36,29 @@ def test_what_is_part_of_normal_life_is_counted_not_logged(
     assert chronicle.reasons[reason] == 1
 
 
-def test_details_without_end_are_not_remembered_without_end(
+def test_details_without_end_neither_flood_the_log_nor_silence_another_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     chronicle = Chronicle("step")
     for n in range(3000):
         chronicle.ran_eagerly(Reason.OUTSIDE_BUCKETS, f"x has {n}")
-    assert len(said(caplog)) == 1000
-    assert len(chronicle._said) == 1000
+    assert len(said(caplog)) == 20
+    assert caplog.records[-2].getMessage() == "step runs eagerly: outside-buckets (x has 18)"
+    assert caplog.records[-1].getMessage() == (
+        "step runs eagerly: outside-buckets (x has 19); no more of outside-buckets is logged"
+    )
+    assert sum(map(len, chronicle._said.values())) == 20
+    chronicle.ran_eagerly(Reason.HOST_SYNC, "model.py:3")
+    assert said(caplog)[-1] == "host-sync"
+
+
+def test_warnings_without_end_end_too() -> None:
+    chronicle = Chronicle("step")
+    with warnings.catch_warnings(record=True, action="always") as caught:
+        for n in range(3000):
+            chronicle.warn(Reason.ATTRIBUTE_CHANGED, f"table[{n}] changed", about=f"table[{n}]")
+        chronicle.warn(Reason.PYTHON_SIDE_EFFECT, "it prints")
+    assert len(caught) == 21
 
 
 def test_a_recording_that_goes_is_logged_with_its_name(

@@ -606,3 +606,17 @@ def test_an_object_argument_is_matched_by_identity_and_not_kept_alive(
     del other
     gc.collect()
     assert gone() is None
+
+
+@pytest.mark.parametrize("admit_after", [1, 2])
+def test_a_module_whose_weights_are_made_at_its_first_run_is_replayed_after_it(
+    admit_after: int, device: torch.device
+) -> None:
+    module = torch.nn.Sequential(torch.nn.LazyLinear(4), torch.nn.ReLU()).to(device)
+    g = graphed(module, admit_after=admit_after)
+    with torch.no_grad():
+        for _ in range(admit_after + 3):
+            x = torch.randn(2, 5, device=device)
+            assert torch.equal(g(x), module(x))
+    assert g.last is not None
+    assert g.last.outcome is Outcome.REPLAYED, g.last

@@ -46,6 +46,7 @@ def test_a_series_makes_as_many_calls_as_asked_for(
     for times, runs in ((1, 1), (5, 6), (2, 8), (2, 10), (0, 10)):
         assert loop.run(times, 1) == times
         assert count.runs.item() == runs
+        assert loop.replays == (0 if runs == 1 else times)  # the first call is the recording
     assert count.left.tolist() == [90, 40]
 
 

@@ -210,7 +210,7 @@ def test_a_copy_has_its_own_model_and_the_same_options(
             assert other.report().generates == 1
             other.generate(**prompt(), max_new_tokens=25)
             assert other.last.reason is Delegated.LONGER_THAN_CACHE
-            assert (other._look_every, other._options) == (3, fast._options)
+            assert (other._eos_check_every, other._options) == (3, fast._options)
 
 
 @pytest.mark.parametrize("sampling", [{}, {"do_sample": True, "top_k": 9}], ids=["greedy", "drawn"])

@@ -17,7 +17,9 @@ from transformers import (
     masking_utils,
 )
 
+from ostinato.errors import UsageError
 from ostinato.graphs import Outcome, Reason, graphed
+from ostinato.hf.encoder import _read_pooling
 
 
 def _bert(device: torch.device, attention: str = "sdpa") -> Any:
@@ -127,3 +129,14 @@ def test_minilm_with_its_real_weights_finds_the_related_sentence(device: torch.d
         torch.testing.assert_close(vectors, embed(**inputs))
     likeness = vectors @ vectors.T
     assert likeness[0, 1] > 0.5 > 0.2 > likeness[0, 2]
+
+
+@pytest.mark.parametrize(
+    "content", ["7", "[1]", "{}", '[{"path": "a"}]', "[" * 200_000], ids=range(5)
+)
+def test_parts_that_cannot_be_read_are_one_error(content: str, tmp_path: Path) -> None:
+    (tmp_path / "modules.json").write_text(content)
+    with pytest.raises(UsageError) as caught:
+        _read_pooling(tmp_path)
+    assert caught.value.code == "OST6062"
+    assert "modules.json" in str(caught.value)

@@ -89,6 +89,9 @@ def test_rows_end_one_by_one_and_are_padded(tiny: Make, prompt: Make, device: to
             tokens = assert_same(fast, model, inputs, max_new_tokens=30, eos_token_id=ends)
             assert tokens.shape[1] < 42, "no row ended early"
             assert fast.last.steps >= fast.last.new_tokens - 1
+            if device.type == "cpu":
+                assert fast.last.steps == fast.last.new_tokens - 1, "it went on after the end"
+                assert fast.last.replayed_steps == fast.last.steps
 
 
 def test_one_end_for_all_rows(tiny: Make, prompt: Make) -> None:

@@ -52,6 +52,23 @@ def test_a_seed_repeats_a_result(device: torch.device, tiny: Make, prompt: Make)
     assert results[0] == results[2] != results[1]
 
 
+def test_an_answer_that_ends_early_draws_no_more_than_the_models_own(
+    tiny: Make, prompt: Make
+) -> None:
+    model, inputs = tiny(), prompt(2, 9)
+    free = model.generate(**inputs, max_new_tokens=20, eos_token_id=None)
+    options = {"do_sample": True, "top_k": 1, "max_new_tokens": 20}
+    options["eos_token_id"] = [int(free[0, 14]), int(free[1, 17])]
+    after = []
+    with accelerate(model, eos_check_every=64) as fast:
+        for generate in (model.generate, fast.generate):
+            torch.manual_seed(5)
+            assert generate(**inputs, **options).shape[1] < 29
+            after.append(torch.random.get_rng_state())
+        assert fast.last.outcome is Answer.REPLAYED
+    assert torch.equal(*after)
+
+
 def test_another_temperature_needs_no_other_recording(tiny: Make, prompt: Make) -> None:
     with accelerate(tiny()) as fast:
         options = {"do_sample": True, "max_new_tokens": 12, "eos_token_id": None}

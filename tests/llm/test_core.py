@@ -63,7 +63,7 @@ def test_a_first_token_of_the_prefill_saves_a_step_and_is_told_alike(tiny: Path)
         name = steps.submit(PROMPTS[4], greedy(5), stop_ids=())
         steps.run()
         told.append((steps.answers[name].tokens, steps.answers[name].finish))
-        assert steps.core.steps == 5 - begins
+        assert steps.core.tally.steps == 5 - begins
     assert told[0] == told[1]
 
 
@@ -81,7 +81,7 @@ def test_first_tokens_come_of_the_prefill_only_where_nobody_decodes_and_no_histo
         steps.core.step()
         steps.submit(PROMPTS[3], params, stop_ids=())  # while the first one decodes
         steps.run()
-        assert steps.core.bucket_tokens.total() == 8 - saved
+        assert steps.core.tally.bucket_tokens.total() == 8 - saved
 
 
 @pytest.mark.parametrize("depth", [1, 2])

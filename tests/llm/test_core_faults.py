@@ -72,7 +72,7 @@ def test_a_step_that_fails_ends_its_batch_and_the_rest_goes_on(
         if answer.finish is FinishReason.LENGTH:
             assert answer.tokens == alone(prompt, WORDS, stop_ids=())
     assert answers[-1].finish is FinishReason.LENGTH
-    assert steps.core.failures["step"] == 1
+    assert steps.core.tally.failures["step"] == 1
 
 
 @pytest.mark.parametrize("depth", [1, 2])
@@ -121,7 +121,7 @@ def test_a_plan_that_fails_again_and_again_ends_who_is_next_each_time(
     assert steps.answers[poison].finish is FinishReason.ERROR
     assert "it cannot be planned" in str(steps.answers[poison].error)
     assert steps.answers[other].tokens == alone(PROMPTS[1], WORDS, stop_ids=())
-    assert steps.core.failures["step"] == 1
+    assert steps.core.tally.failures["step"] == 1
 
 
 def test_steps_that_fail_with_nobody_to_end_fail_the_engine(tiny: Path) -> None:
@@ -207,7 +207,7 @@ def test_logits_that_are_no_numbers_end_their_request_alone(
         assert steps.answers[name].tokens == []
         assert "not numbers" in str(steps.answers[name].error)
     assert [steps.answers[name].tokens for name in whole] == ideal
-    assert steps.core.failures["OST5143"] == 3
+    assert steps.core.tally.failures["OST5143"] == 3
 
 
 def test_what_a_broken_request_computed_is_not_found_by_others(broken: Path) -> None:

@@ -427,6 +427,30 @@ def test_weights_are_replaced_while_requests_run(tiny: Path, alone: Alone) -> No
     assert tokens == alone(PROMPTS[0], greedy(30), stop_ids=())
 
 
+def test_the_files_of_new_weights_are_read_before_the_loop_stops_for_them(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, int]] = []
+    with engine(tiny) as made:
+        core: Any = made._core
+        plain = core.update_weights
+
+        def update(*args: Any) -> None:
+            seen.append(("replaced", threading.get_ident()))
+            plain(*args)
+
+        core.update_weights = update
+        monkeypatch.setattr(
+            "ostinato.llm.engine.read_ahead",
+            lambda folder: seen.append((f"read {folder.name}", threading.get_ident())),
+        )
+        made.update_weights(tiny)
+        made.update_weights(str(tiny))
+    here = threading.get_ident()
+    assert [what for what, _ in seen] == [f"read {tiny.name}", "replaced"] * 2
+    assert [thread == here for _, thread in seen] == [True, False] * 2
+
+
 def test_an_idle_engine_waits_and_does_not_spin(tiny: Path) -> None:
     with engine(tiny) as made:
         made.ask(PROMPTS[0], greedy(2, **FREE)).result(30)
@@ -465,11 +489,23 @@ def test_shapes_in_use_are_kept_in_a_file_and_recorded_at_the_next_start(
         assert made.report().recordings == 2
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"version": 99, "shapes": []}',
+        '{"version": 2, "shapes": [[Infinity, 1, 1, false, 3]]}',
+        '{"version": 2, "shapes": [[1, 1, "a", false, 3]]}',
+        '{"version": 2, "shapes": 7}',
+        "[" * 200_000,
+        "null",
+    ],
+    ids=range(6),
+)
 def test_a_profile_that_cannot_be_read_is_told_and_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    content: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "shapes.json"
-    file.write_text('{"version": 99, "shapes": []}')
+    file.write_text(content)
     assert ShapeProfile.load(file).hottest() == []
     assert "cannot be read" in caplog.text
     assert ShapeProfile.load(tmp_path / "none.json").hottest() == []

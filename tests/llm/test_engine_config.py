@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from checkpoints.tiny_models import write_tiny_llama
 from llm.small_engine import OPTIONS, PAGE_BYTES, config
 from ostinato.errors import OstinatoError, ResourceError, UsageError
 from ostinato.llm.config import EngineConfig
@@ -145,9 +146,25 @@ def test_a_page_limits_what_a_prompt_may_be(tiny: Path) -> None:
     assert loaded.store.pages == 4
 
 
-def test_a_tokenizer_that_cannot_be_read_is_told(tiny: Path, tmp_path: Path) -> None:
-    for file in tiny.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"what": "is this"}))
-    with pytest.raises(UsageError, match=r"tokenizer\.json cannot be read"):
-        load(config(tmp_path))
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer.json", b'{"what": "is this"}'),
+        ("tokenizer_config.json", b"{"),
+        ("chat_template.jinja", b"\xff\xfe{{"),
+    ],
+)
+def test_a_tokenizer_that_cannot_be_read_is_told(name: str, content: bytes, tmp_path: Path) -> None:
+    folder = write_tiny_llama(tmp_path)
+    (folder / name).write_bytes(content)
+    with pytest.raises(UsageError, match=f"{name} cannot be read"):
+        load(EngineConfig(model=folder, device="cpu"))
+
+
+def test_templates_of_which_none_is_for_plain_talk_are_none(tmp_path: Path) -> None:
+    folder = write_tiny_llama(tmp_path)
+    for templates in ([5, "x"], [{"name": "tool_use", "template": "{{ tools }}"}], [{}], 7):
+        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": templates}))
+        tokenizer = load(EngineConfig(model=folder, device="cpu")).tokenizer
+        assert tokenizer is not None
+        assert tokenizer.chat_template is None

@@ -216,6 +216,20 @@ def test_dummy_weights_need_a_config_alone(tiny: Path, tmp_path: Path) -> None:
     assert len(answers[0]) == 8
 
 
+@pytest.mark.parametrize(
+    ("message", "missing"),
+    [({"role": "user"}, '"content"'), ({"content": "hi"}, '"role"'), ({"role": 5}, '"role"')],
+)
+def test_a_message_without_its_parts_is_refused_and_not_taken_for_an_empty_one(
+    message: dict[str, Any], missing: str, llm: LLM
+) -> None:
+    first = {"role": "user", "content": "hi"}
+    with pytest.raises(UsageError, match=f"message 2 of the conversation has no .*{missing}"):
+        llm.generate([[first, message]])
+    called = {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}
+    assert llm.generate([[first, called, first]], SamplingParams(max_tokens=1))[0].token_ids
+
+
 def test_a_model_without_a_chat_template_takes_no_conversation(
     speaking: Path, tmp_path: Path
 ) -> None:

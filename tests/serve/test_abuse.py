@@ -150,10 +150,11 @@ def test_what_is_no_text_or_no_json_is_refused(small: Running, body: bytes) -> N
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 def test_json_that_nests_a_million_deep_is_refused(small: Running, opening: bytes) -> None:
-    body = b'{"prompt": "a", "metadata": ' + opening * 1_000_000
+    body = b'{"chat_template_kwargs": {"a": ' + opening * 1_000_000
     headers = {"content-type": "application/json"}
-    answer = httpx.post(f"{small.url}/v1/completions", content=body, headers=headers)
+    answer = httpx.post(f"{small.url}/v1/chat/completions", content=body, headers=headers)
     assert answer.status_code == 400
+    assert "nests too deeply" in answer.json()["error"]["message"]
 
 
 def test_a_flood_of_headers_is_refused(small: Running) -> None:
@@ -175,7 +176,9 @@ def test_one_endless_header_is_refused(small: Running) -> None:
 def test_what_is_no_http_is_refused(small: Running) -> None:
     with connect(small) as strange:
         strange.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
-        assert answer_of(strange)[0] == 400
+        status, error = answer_of(strange)
+    assert status == 400
+    assert "no request of HTTP/1.1; send one" in error["message"]
 
 
 def test_connections_beyond_the_bound_are_told_to_come_back(small: Running) -> None:
@@ -203,5 +206,5 @@ def test_two_requests_in_one_packet_are_both_answered(small: Running) -> None:
 
 
 def test_a_large_body_right_behind_its_head_is_no_large_head(small: Running) -> None:
-    body = {"prompt": "x" * 3500, "max_tokens": 1, "metadata": {"a": "y" * 60_000}}
+    body = {"prompt": "x" * 3500, "max_tokens": 1, "user": "y" * 60_000}
     assert httpx.post(f"{small.url}/v1/completions", json=body, timeout=20).status_code == 200

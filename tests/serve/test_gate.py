@@ -130,15 +130,29 @@ def test_a_body_of_unknown_length_is_refused_when_it_grows_too_large(http: httpx
 
 
 @pytest.mark.parametrize(
-    ("path", "method", "status"),
-    [("/nowhere", "GET", 404), ("/v1/completions", "GET", 405), ("/v1/models", "POST", 405)],
+    ("path", "method", "status", "allow", "words"),
+    [
+        ("/nowhere", "GET", 404, None, "there is nothing at /nowhere; /openapi.json lists"),
+        ("/v1/completions", "GET", 405, "POST", "not asked like that; use POST"),
+        ("/v1/models", "POST", 405, "GET", "not asked like that; use "),
+        ("/" + "x" * 3000, "GET", 404, None, "xxx...; "),
+    ],
 )
-def test_what_is_not_there_is_told_in_openais_shape(
-    http: httpx.Client, path: str, method: str, status: int
+def test_what_is_not_there_is_told_in_openais_shape_and_with_what_is(
+    http: httpx.Client, path: str, method: str, status: int, allow: str | None, words: str
 ) -> None:
     answer = http.request(method, path, headers=bearer("key-one"))
     assert answer.status_code == status
-    assert answer.json()["error"]["message"]
+    assert words in answer.json()["error"]["message"]
+    assert (allow or "") in answer.headers.get("allow", "")
+    assert len(answer.text) < 400
+
+
+def test_a_packed_body_is_told_to_be_sent_plain(http: httpx.Client) -> None:
+    headers = {"content-encoding": "gzip", "content-type": "application/json", **bearer("key-one")}
+    answer = http.post("/v1/completions", content=b"\x1f\x8b", headers=headers)
+    assert answer.status_code == 415
+    assert "send it as plain JSON" in answer.json()["error"]["message"]
 
 
 def test_a_form_is_no_json(http: httpx.Client) -> None:

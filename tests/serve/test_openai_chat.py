@@ -53,6 +53,20 @@ def test_a_stream_says_what_the_whole_answer_says(
     assert len({chunk.id for chunk in chunks}) == 1
 
 
+def test_cached_tokens_of_a_prompt_count_once_however_many_answers_it_has(
+    client: openai.OpenAI,
+) -> None:
+    words = [{"role": "user", "content": "as long as three pages of sixteen tokens " * 2}]
+    asked: dict[str, Any] = {"model": "tiny", "messages": words, "max_tokens": 2, "n": 3}
+    for _ in range(2):  # the second time, the prompt itself was found
+        usage = client.chat.completions.create(**asked).usage
+        assert usage is not None
+        assert usage.prompt_tokens_details is not None
+        assert usage.prompt_tokens_details.cached_tokens is not None
+        assert usage.prompt_tokens_details.cached_tokens < usage.prompt_tokens
+    assert usage.prompt_tokens_details.cached_tokens > 0
+
+
 def test_without_include_usage_no_chunk_speaks_of_usage(client: openai.OpenAI) -> None:
     chunks = list(
         client.chat.completions.create(model="tiny", messages=HELLO, max_tokens=3, stream=True)
@@ -185,12 +199,12 @@ def test_a_schema_without_a_grammar_is_refused_before_anything_is_sent(
     ("change", "param", "words"),
     [
         ({"temperature": -1}, "temperature", "at least 0"),
-        ({"temperature": "hot"}, "temperature", "float"),
+        ({"temperature": "hot"}, "temperature", "must be a number, got a text"),
         ({"max_tokens": 0}, "max_tokens", "at least 1"),
         ({"n": 1000}, "n", "at most"),
         ({"top_logprobs": 3}, "top_logprobs", "logprobs"),
         ({"temprature": 1}, "temprature", "unknown field"),
-        ({"messages": []}, "messages", "length"),
+        ({"messages": []}, "messages", "at least 1 item;"),
         ({"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role", "wizard"),
         ({"audio": {"voice": "a"}}, "audio", "sound"),
         ({"tool_choice": "required"}, "tool_choice", "tools"),

@@ -144,20 +144,27 @@ def test_the_result_of_a_call_is_read(client: openai.OpenAI) -> None:
     [
         ({"tool_choice": {"type": "function", "function": {"name": "no"}}}, "tool_choice"),
         ({"tools": [TOOLS[0], TOOLS[0]]}, "tools"),
-        (
-            {"tool_choice": "required", "response_format": {"type": "json_object"}},
-            "response_format",
-        ),
+        ({"tools": None, "tool_choice": "required"}, "tool_choice"),
+        ({"tools": None, "parallel_tool_calls": False}, "parallel_tool_calls"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice.function"),
+        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools"),
         (
             {
-                "tool_choice": {"type": "function", "function": {"name": "weather"}},
-                "response_format": {
-                    "type": "json_schema",
-                    "json_schema": {"name": "a", "schema": {"type": "integer"}},
-                },
+                "tool_choice": {
+                    "type": "allowed_tools",
+                    "allowed_tools": {
+                        "mode": "auto",
+                        "tools": [{"type": "function", "function": {"name": "no"}}],
+                    },
+                }
             },
-            "response_format",
+            "tool_choice",
         ),
+        (
+            {"response_format": {"type": "choice", "choice": ["<tool_call>"]}},
+            "response_format.choice",
+        ),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
     ],
     ids=str,
@@ -168,3 +175,29 @@ def test_tools_that_make_no_sense_are_refused(
     with pytest.raises(openai.BadRequestError) as refused:
         client.post("/chat/completions", body=ask() | change, cast_to=object)
     assert refused.value.param == param
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_the_allowed_tools_one_is_called(client: openai.OpenAI, seed: int) -> None:
+    allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "stop"}}]}
+    choice: Any = {"type": "allowed_tools", "allowed_tools": allowed}
+    asked = ask(tool_choice=choice, parallel_tool_calls=False, seed=seed)
+    calls, _, finish = joined(client.chat.completions.create(stream=True, **asked))
+    assert [call["name"] for call in calls] == ["stop"]
+    assert json.loads(calls[0]["arguments"]) == {}
+    assert finish == "tool_calls"
+
+
+def test_log_probabilities_come_beside_calls_too(client: openai.OpenAI) -> None:
+    asked = ask(tool_choice="required", seed=2, logprobs=True, parallel_tool_calls=False)
+    whole = client.chat.completions.create(**asked).choices[0].logprobs
+    assert whole is not None
+    assert whole.content
+    streamed = [
+        entry.token
+        for chunk in client.chat.completions.create(stream=True, **asked)
+        for choice in chunk.choices
+        if choice.logprobs is not None
+        for entry in choice.logprobs.content or ()
+    ]
+    assert streamed == [entry.token for entry in whole.content]

@@ -12,6 +12,7 @@ from ostinato.llm.limits import Limits
 from ostinato.llm.request import FinishReason
 from ostinato.llm.scheduler import Counts
 from ostinato.llm.standing import EngineCounts, Health
+from ostinato.serve.callable.service import Numbers
 from ostinato.serve.metrics import Aborted, Metrics, Shed, merge
 from ostinato.serve.slo import Burn, State
 
@@ -50,12 +51,22 @@ class Standing:
         return self.stands
 
 
+def model_numbers() -> Numbers:
+    """What a callable has done."""
+    return Numbers(
+        waiting=2, running=1, batches=5, rows=11, answered=9, failed=1, late=1, refused=3,
+        replays=4, padded_rows=5, eager={"host-sync": 1}, running_s=0.0, busy_s=0.75, pid=1,
+    )  # fmt: skip
+
+
 def snapshots(standing: Standing | None = None) -> list[bytes]:
     """Of a front end and of an engine's process, with nothing having happened yet."""
     front, engine = Metrics("front-0"), Metrics("engine")
     engine.watch_engine(standing or Standing())
     instruments.remove(engine.watch_graphs())
-    return [front.snapshot(), engine.snapshot()]
+    model = Metrics("callable")
+    instruments.remove(model.watch_model("encoder", model_numbers, lambda: 0))
+    return [front.snapshot(), engine.snapshot(), model.snapshot()]
 
 
 def series_of(text: str) -> set[str]:
@@ -99,4 +110,17 @@ def busy_snapshots() -> list[bytes]:
         instruments.emit(RanEagerly("step", "host-sync", None))
     finally:
         instruments.remove(instrument)
-    return [front.snapshot(), engine.snapshot()]
+    return [front.snapshot(), engine.snapshot(), busy_model()]
+
+
+def busy_model() -> bytes:
+    """Of the process of a callable that has answered in every way."""
+    model = Metrics("callable")
+    calls = model.watch_model("encoder", model_numbers, lambda: 0)
+    try:
+        instruments.emit(Captured("step", "step#1", 0.2, 1000, 30, recapture=False))
+        instruments.emit(Replayed("step", "step#1", 1))
+        instruments.emit(RanEagerly("step", "host-sync", None))
+    finally:
+        instruments.remove(calls)
+    return model.snapshot()

@@ -16,13 +16,15 @@ from torch import Tensor
 
 from ostinato.bench import models
 from ostinato.bench.attempt import Attempt, Deadline, error_text
+from ostinato.bench.by_hand import GraphedCallable, RawGraph
 from ostinato.bench.forwards import Tell, forgotten_after
 from ostinato.bench.options import GraphsOptions
-from ostinato.bench.results import GenerationRow
+from ostinato.bench.results import Contender, GenerationRow
 from ostinato.hf import accelerate, first_divergence
 from ostinato.measure import Spread, wait_for
 
 GENERATE, STATIC, ACCELERATED = "generate", "generate, static cache", "accelerate"
+RAW, CALLABLES = Contender.RAW.label, Contender.CALLABLES.label
 _PROMPT_TOKENS = 32
 
 Generate = Callable[..., Tensor]
@@ -77,6 +79,8 @@ def _measure_model(
     prompts = _prompts(model, options, device)
     setting = f"{models.short_name(dtype)}, prompt {prompts[0].shape[1]}, {weights}"
     ways = _ways(model)
+    if name == "smollm2-decode":
+        ways += _by_hand(model, prompts[0].shape[1] + new_tokens)
     if _is_static_worth_it(name, options, device, dtype):
         ways.append(_static_way(model))
     for way in ways:
@@ -117,6 +121,14 @@ def _ways(model: Any) -> list[_Way]:
     return [
         _Way(GENERATE, model.generate, lambda: ""),
         _Way(ACCELERATED, fast.generate, lambda: str(fast.last)),
+    ]
+
+
+def _by_hand(model: Any, length: int) -> list[_Way]:
+    error = "" if model.device.type == "cuda" else "needs a CUDA device"
+    return [
+        _Way(RAW, RawGraph(model, length).generate, lambda: "", error=error),
+        _Way(CALLABLES, GraphedCallable(model, length).generate, lambda: "", error=error),
     ]
 
 

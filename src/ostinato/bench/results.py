@@ -99,7 +99,8 @@ class GenerationRow:
     """One way to generate text with one model.
 
     Attributes:
-        way: "generate", "generate, static cache" or "accelerate".
+        way: "generate", "accelerate", "hand-written graph", "make_graphed_callables" or "generate,
+            static cache".
         seconds: One answer, as microseconds in a spread.
         tokens_per_s: New tokens over the median time of an answer.
         same_tokens: Answers equal to `generate`'s, and answers compared.

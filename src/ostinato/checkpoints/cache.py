@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ostinato.checkpoints.json_file import read_json
 from ostinato.errors import ResourceError
 from ostinato.units import format_bytes
 
@@ -73,7 +74,7 @@ def cached(key: str, build: Callable[[Path], None], needed_bytes: int) -> Path:
 def is_whole(entry: Path) -> bool:
     """Say whether every file of the entry's manifest is there with its size and checksum."""
     try:
-        files = json.loads((entry / MANIFEST).read_text(encoding="utf-8"))["files"]
+        files = read_json(entry / MANIFEST)["files"]
         if any((entry / name).stat().st_size != said["bytes"] for name, said in files.items()):
             return False
         return all(_crc32(entry / name) == said["crc32"] for name, said in files.items())

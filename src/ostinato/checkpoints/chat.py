@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
     from jinja2.parser import Parser
 
+# A template is somebody else's program.
+_OF_A_TEMPLATE = (
+    TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError,
+    RecursionError,
+)  # fmt: skip
+
 
 def render_chat(
     template: str,
@@ -55,7 +61,7 @@ def render_chat(
                 **variables,
             )
         )
-    except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+    except _OF_A_TEMPLATE as error:
         raise UsageError(
             f"the model's chat template cannot write this conversation: {error}",
             code="OST2030",

@@ -9,12 +9,12 @@ code from the folder is run.
 from __future__ import annotations
 
 import inspect
-import json
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ostinato.checkpoints.json_file import read_json
 from ostinato.checkpoints.memory import available_bytes, require_memory, telling_memory
 from ostinato.checkpoints.placement import choose_device, choose_dtype
 from ostinato.checkpoints.progress import silent
@@ -127,7 +127,7 @@ def _read_config(path: Path) -> Mapping[str, Any]:
         )
     file = path / "config.json"
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = read_json(file)
     except OSError as error:
         raise _not_a_model(f"{path} has no config.json that can be read") from error
     except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Self
 
@@ -15,7 +16,7 @@ class AnswerFile:
     """Answers on disk: what is finished survives whatever happens next.
 
     Raises:
-        UsageError: OST4036, another process writes to it.
+        UsageError: OST4033, it is no file; OST4036, another process writes to it.
     """
 
     def __init__(self, file: Path) -> None:
@@ -24,6 +25,14 @@ class AnswerFile:
         self._lock: int | None = None
 
     def __enter__(self) -> Self:
+        if self._file.exists() and not self._file.is_file():
+            # A device would be replaced by a file, and a pipe be waited for.
+            kind = "a folder" if self._file.is_dir() else "a device or a pipe"
+            raise UsageError(
+                f"{self._file} is {kind}, and answers are kept in a file",
+                code="OST4033",
+                remedy="name a file with --out; a rerun goes on from what stands in it",
+            )
         # The lock is a file of its own: the answers are replaced when they are gone on from.
         while self._lock is None:
             lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o644)
@@ -64,14 +73,23 @@ class AnswerFile:
         self._open = self._file.open("a", encoding="utf-8")
 
     def add(self, line: str) -> None:
-        """Write one answer, whole, at once."""
+        """Write one answer, whole, at once.
+
+        Raises:
+            OSError: It could not be written, or in part: a later run drops that part.
+        """
         assert self._open is not None
-        self._open.write(f"{line}\n")
-        self._open.flush()
+        try:
+            self._open.write(f"{line}\n")
+            self._open.flush()
+        except OSError as error:  # of a file that is open, the system does not say which
+            raise OSError(error.errno, error.strerror, str(self._file)) from error
 
     def __exit__(self, *_: object) -> None:
         if self._open is not None:
-            self._open.close()
+            with suppress(OSError):  # what `add` could not write, it has told
+                self._open.close()
+            self._open = None
         if self._lock is not None:
             self._lock_file.unlink(missing_ok=True)
             os.close(self._lock)

@@ -7,33 +7,32 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from ostinato.cli.bench_options import (
+    AsJson,
+    BudgetS,
+    Device,
+    Out,
+    Tiny,
+    numbers,
+    save,
+    tell,
+    words,
+)
+from ostinato.cli.bench_plans import plans
 from ostinato.cli.run import DeviceName
 from ostinato.cli.streaming import prepare_stdout, write_now
-from ostinato.errors import ResourceError, UsageError
+from ostinato.errors import ResourceError
 
 app = typer.Typer(no_args_is_help=True)
+app.command()(plans)
 
 
-Device = Annotated[DeviceName, typer.Option(help="auto: a GPU if there is one.")]
-Out = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write the result here, after every part.")
-]
-BudgetS = Annotated[
-    float | None,
-    typer.Option(min=0, help="After so many seconds, what remains is reported as not run."),
-]
 _TINY_VOCABULARY = 500  # the toy model has 512
-Tiny = Annotated[bool, typer.Option("--tiny", help="Toy sizes: to see that everything runs.")]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="Print the line of JSON and nothing else on stdout.")
-]
 
 
 @app.callback()
@@ -95,7 +94,7 @@ def graphs(
         is_quick=quick,
         is_tiny=tiny,
     )
-    result = run_graphs(options, tell=_tell, save=lambda so_far: _save(to_dict(so_far), out))
+    result = run_graphs(options, tell=tell, save=lambda so_far: save(to_dict(so_far), out))
     if not as_json:
         write_now(as_text(result) + "\n\n")
     write_now(json.dumps(to_dict(result), allow_nan=False) + "\n")
@@ -124,8 +123,11 @@ def decode(
         typer.Option(help="Comma-separated: int8, fp8. Measured in rows of their own."),
     ] = "",
     kernels: Annotated[
-        bool, typer.Option("--kernels", help="Say which kernels a step ran, and for how long.")
-    ] = False,
+        bool,
+        typer.Option(
+            "--kernels/--no-kernels", help="Say which kernels a step ran, and for how long."
+        ),
+    ] = True,
     out: Out = None,
     compare: Annotated[
         Path | None,
@@ -145,17 +147,17 @@ def decode(
     if steps_per_launch is not None:
         engine["steps_per_launch"] = steps_per_launch
     options = DecodeOptions(
-        models=_words(models),
-        batches=_numbers(batches),
+        models=words(models),
+        batches=numbers("batches", batches),
         device=device.value,
         with_peers=peers,
         engine=engine,
-        quantize=_words(quantize),
+        quantize=words(quantize),
         with_kernels=kernels,
         budget_s=budget_s,
         is_tiny=tiny,
     )
-    result = run_decode(options, tell=_tell, save=lambda so_far: _save(so_far.to_dict(), out))
+    result = run_decode(options, tell=tell, save=lambda so_far: save(so_far.to_dict(), out))
     if not as_json:
         write_now(as_text(result) + "\n\n")
     write_now(json.dumps(result.to_dict(), allow_nan=False) + "\n")
@@ -210,7 +212,7 @@ def offline(
     from ostinato.bench.offline import OfflineOptions, as_text, run_offline
 
     options = OfflineOptions(
-        parts=_words(parts),
+        parts=words(parts),
         model=model,
         device=device.value,
         arrivals=arrivals,
@@ -219,7 +221,7 @@ def offline(
         requests=requests,
         is_tiny=tiny,
     )
-    result = run_offline(options, tell=_tell, save=lambda so_far: _save(so_far.to_dict(), out))
+    result = run_offline(options, tell=tell, save=lambda so_far: save(so_far.to_dict(), out))
     if not as_json:
         write_now(as_text(result) + "\n\n")
     write_now(json.dumps(result.to_dict(), allow_nan=False) + "\n")
@@ -244,16 +246,19 @@ def serve(
         str, typer.Option(help="Comma-separated: requests per second, at random.")
     ] = "",
     speeds: Annotated[
-        str, typer.Option(help="Comma-separated: how much faster than in a trace.")
+        str,
+        typer.Option(
+            help="Comma-separated: how much faster than in a trace; full: as fast as it is taken."
+        ),
     ] = "",
     arrivals: Annotated[
-        Path | None,
+        str,
         typer.Option(
-            metavar="FILE",
-            help="For --speeds: CSV with TIMESTAMP, ContextTokens and GeneratedTokens, such as "
-            "azure_llm_2023_conv.csv. Default: drawn with its statistics.",
+            metavar="chat|code|FILE",
+            help="For --speeds: drawn like a chat's or, in bursts, like a code completer's; or CSV "
+            "with TIMESTAMP, ContextTokens and GeneratedTokens, such as azure_llm_2023_conv.csv.",
         ),
-    ] = None,
+    ] = "chat",
     requests: Annotated[int, typer.Option(min=1, help="Of each stream.")] = 4,
     seconds: Annotated[
         float, typer.Option(min=0.1, help="Of requests at random; of the trace's own time.")
@@ -279,18 +284,20 @@ def serve(
         typer.Option(min=1, help="Processes that send; default: half the cores, at most 8."),
     ] = None,
     beside: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="What `bench decode --out` wrote here: the engine alone."
-        ),
-    ] = None,
+        bool,
+        typer.Option("--beside", help="Measure the engine alone first, at the same work."),
+    ] = False,
     max_len: Annotated[
         int, typer.Option(min=2, help="A trace's longer requests are cut to so many tokens.")
     ] = 8192,
     ttft_ms: Annotated[float, typer.Option(min=0, help="Objective: to the first token.")] = 1000.0,
     tpot_ms: Annotated[float, typer.Option(min=0, help="Objective: per token behind it.")] = 50.0,
     server: Annotated[
-        str, typer.Option(help="Further words for the server that is started, as one text.")
+        str,
+        typer.Option(
+            help="Further words for the server that is started, as one text. Without --objective "
+            "it promises nothing, and sheds only what its queue does not hold."
+        ),
     ] = "",
     device: Device = DeviceName.AUTO,
     out: Out = None,
@@ -319,21 +326,21 @@ def serve(
         levels=read_levels(streams, rates, speeds),
         requests=requests,
         seconds=seconds,
-        trace=arrivals,
+        arrivals=arrivals,
         rising=rising,
         repeats=repeats,
         shape=Shape(prompt, new, vocabulary or (_TINY_VOCABULARY if tiny else 1000), cancelled),
         api=api,
         api_key=api_key,
         processes=clients,
-        decode=beside,
+        is_beside=beside,
         max_len=max_len,
         objective=Objective(ttft_ms / 1e3, tpot_ms / 1e3),
         server_options=shlex.split(server),
         device=device.value,
         is_tiny=tiny,
     )
-    result = run_serve(options, tell=_tell, save=lambda so_far: _save(so_far.to_dict(), out))
+    result = run_serve(options, tell=tell, save=lambda so_far: save(so_far.to_dict(), out))
     if not as_json:
         write_now(as_text(result) + "\n\n")
     write_now(json.dumps(result.to_dict(), allow_nan=False) + "\n")
@@ -344,34 +351,3 @@ def serve(
             code="OST4025",
             remedy="look at what changed since; run it again if something else used the machine",
         )
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for word in (part.strip() for part in text.split(",")) if word)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    words = _words(text)
-    if not words or not all(word.isdecimal() and int(word) for word in words):
-        raise UsageError(
-            f"batches must be numbers of at least 1, separated by commas, got {text!r}",
-            code="OST4021",
-            remedy="pass --batches 1,8,32",
-        )
-    return tuple(int(word) for word in words)
-
-
-def _tell(what: str) -> None:
-    sys.stderr.write(f"{what}\n")
-    sys.stderr.flush()
-
-
-def _save(values: Mapping[str, object], out: Path | None) -> None:
-    if out is None:
-        return
-    out.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(values, allow_nan=False, indent=1)
-    # Whole or not at all: a run that is killed leaves the file of the part before.
-    part = out.with_name(f"{out.name}.part")
-    part.write_text(f"{text}\n", encoding="utf-8")
-    part.replace(out)

@@ -125,8 +125,10 @@ def _given(**options: Any) -> dict[str, Any]:
 
 
 def _read_schema(file: Path) -> Any:
+    from ostinato.checkpoints.json_file import read_json
+
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return read_json(file)
     except ValueError as error:
         raise UsageError(
             f"{file} is no JSON: {error}", code="OST4035", remedy="name a file with a JSON schema"

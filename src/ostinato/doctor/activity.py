@@ -43,6 +43,7 @@ class Wait:
     Attributes:
         op: As the user wrote it, such as "Tensor.item".
         inside: Of `count`, those inside a step; `between` those from a step's end to the next.
+        steps: How many steps had any, to the begin of the next; None where nobody counted.
         us: Host time in all of them; on a CPU next to nothing, on a GPU the drain of its queue.
         step_us: The time in each step that had any, the latest ones; for the spread.
         on_device: Whether the tensors lay on a GPU; False means "would wait there".
@@ -54,6 +55,7 @@ class Wait:
     count: int
     inside: int = 0
     between: int = 0
+    steps: int | None = None
     us: float = 0.0
     step_us: tuple[float, ...] = ()
     bytes: int = 0

@@ -15,19 +15,19 @@ import sys
 import threading
 import traceback
 import types
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from time import perf_counter, sleep
-from types import FrameType
+from time import sleep
 from typing import Any, NoReturn
 
-from ostinato.doctor.evidence import Ending, Evidence, to_json
+from ostinato.doctor.collect.own_thread import OwnThread
+from ostinato.doctor.evidence import Ending
+from ostinato.doctor.keeper import Keeper
+from ostinato.doctor.told_to_end import ToldToEnd
 from ostinato.doctor.watching import Choices, Watch
 
-_FIRST_SAVE_S = 3.0
 _GRACE_S = 5.0  # to end in, before it is killed
-_SHARE = 0.004  # of the time may go into saving what was seen so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,67 +40,15 @@ class Order:
     alive: int = -1  # a pipe that ends when the process does that started this one
 
 
-class _Keeper:
-    """Writes the evidence: now and then, and at the end."""
-
-    def __init__(self, watch: Watch, path: Path) -> None:
-        self._watch = watch
-        self._path = path
-        self._pid = os.getpid()
-        self._stop = threading.Event()
-        self._lock = threading.Lock()
-        self._ended = False
-        self._thread = threading.Thread(target=self._run, name="ostinato-keeper", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def _run(self) -> None:
-        self._watch.ignore_this_thread()
-        pause = _FIRST_SAVE_S
-        while not self._stop.wait(pause):
-            began = perf_counter()
-            with self._lock:
-                if self._ended:
-                    return
-                try:
-                    self._write(self._watch.so_far())
-                except Exception as error:  # noqa: BLE001 - the next one, or the last one, may succeed
-                    self._watch.problem(f"evidence was not saved on the way: {error!r}")
-            pause = max(_FIRST_SAVE_S, (perf_counter() - began) / _SHARE)
-
-    def finish(self, ending: Ending, detail: str = "", status: int = 0) -> None:
-        """Write the last evidence; only once, and only in the process that was asked to."""
-        if os.getpid() != self._pid or self._ended:
-            return
-        self._stop.set()
-        with self._lock:
-            self._ended = True
-            evidence = self._watch.stop()
-            subject = replace(evidence.subject, ending=ending, detail=detail, exit_status=status)
-            self._write(replace(evidence, subject=subject))
-
-    def abandon(self) -> None:
-        """Write nothing any more."""
-        self._stop.set()
-        with self._lock:
-            self._ended = True
-
-    def _write(self, evidence: Evidence) -> None:
-        draft = self._path.with_suffix(".draft")
-        draft.write_text(to_json(evidence), encoding="utf-8")
-        draft.replace(self._path)
-
-
 def main() -> NoReturn:
     """Run the program that the order in the first argument names."""
     order = Order(**json.loads(sys.argv[1]))
     watch = Watch(" ".join(order.program), Choices(**order.choices))
     watch.start()
-    keeper = _Keeper(watch, Path(order.evidence))
+    keeper = Keeper(watch, Path(order.evidence))
     keeper.start()
-    _mind_parent(watch, keeper, order)
-    _mind_signals(keeper)
+    told = _mind_signals(watch, keeper)
+    _mind_parent(watch, keeper, told, order)
     _mind_sudden_exit(keeper)
     _mind_children(watch)
     pid = os.getpid()
@@ -119,7 +67,7 @@ def _leave(status: int) -> NoReturn:
     sys.exit(status)
 
 
-def _run(program: list[str], keeper: _Keeper) -> int:
+def _run(program: list[str], keeper: Keeper) -> int:
     """Run the program and return the status that it would have exited with."""
     pid = os.getpid()
     try:
@@ -196,39 +144,34 @@ def _without_us(trace: types.TracebackType | None) -> types.TracebackType | None
     return trace
 
 
-def _mind_parent(watch: Watch, keeper: _Keeper, order: Order) -> None:
-    """End the program when nobody is left to report on it, and leave nothing behind."""
+def _mind_parent(watch: Watch, keeper: Keeper, told: ToldToEnd, order: Order) -> None:
+    """Hear of signals, and end the program when nobody is left to report on it."""
     if order.alive < 0:
         return
     os.set_inheritable(order.alive, False)
+    pipe = os.fstat(order.alive)
 
     def look() -> None:
         watch.ignore_this_thread()
-        try:
-            os.read(order.alive, 1)
-        except OSError:
-            return  # the program closed every file that it did not know
+        while numbers := _read(order.alive, pipe):
+            told.hear(numbers[0])
+        if numbers is None:
+            return
         keeper.abandon()
         shutil.rmtree(Path(order.evidence).parent, ignore_errors=True)
         os.kill(os.getpid(), signal.SIGTERM)
         sleep(_GRACE_S)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    threading.Thread(target=look, name="ostinato-parent", daemon=True).start()
+    OwnThread(look).start()
 
 
-def _mind_signals(keeper: _Keeper) -> None:
-    """Write the evidence when the program is told to end, and then let it end that way."""
-
-    def end(number: int, _: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)  # a second one would cost the evidence
-        keeper.finish(Ending.SIGNALLED, signal.Signals(number).name, 128 + number)
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            signal.signal(number, end)
+def _read(file: int, pipe: os.stat_result) -> bytes | None:
+    """Read from our pipe; None if the program closed every file that it did not know."""
+    try:
+        return os.read(file, 1) if os.path.samestat(os.fstat(file), pipe) else None
+    except OSError:
+        return None
 
 
 def _mind_children(watch: Watch) -> None:
@@ -246,8 +189,19 @@ def _mind_children(watch: Watch) -> None:
     BaseProcess.start = noted  # type: ignore[method-assign, assignment]
 
 
-def _mind_sudden_exit(keeper: _Keeper) -> None:
-    """Write the evidence before `os._exit`, which runs nothing else."""
+def _mind_signals(watch: Watch, keeper: Keeper) -> ToldToEnd:
+    """Write the evidence before a signal ends the program that does not handle it."""
+
+    def write(number: int) -> None:
+        keeper.finish(Ending.SIGNALLED, signal.Signals(number).name, 128 + number)
+
+    told = ToldToEnd(write, watch.ignore_this_thread)
+    told.start()
+    return told
+
+
+def _mind_sudden_exit(keeper: Keeper) -> None:
+    """Write the evidence before `os._exit`, which runs nothing else, and before another program."""
     leave = os._exit
 
     def _exit(status: int) -> NoReturn:
@@ -255,6 +209,16 @@ def _mind_sudden_exit(keeper: _Keeper) -> None:
         leave(status)
 
     os._exit = _exit
+    for name in ("execv", "execve"):  # all others of their kind come down to these
+        setattr(os, name, _saving_first(getattr(os, name), keeper))
+
+
+def _saving_first(replace_program: Any, keeper: Keeper) -> Any:
+    def execute(*args: Any) -> None:
+        keeper.save(Ending.REPLACED)
+        replace_program(*args)
+
+    return execute
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from ostinato.units import format_us
 _DEARER = 1.5
 _LEAST_US = 20.0
 _SLOWER = 1.2
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def read_baseline(path: Path) -> Baseline:
         findings = document["findings"]
         costs = {_key_of(finding): _us_of(finding) for finding in findings}
         return Baseline(costs_us=costs, step_us=document.get("step_us"))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except _UNREADABLE as error:
         raise UsageError(
             f"{path} is no report: {type(error).__name__}: {error}",
             code="OST7026",

@@ -32,6 +32,7 @@ class Ending(StrEnum):
     RAISED = "raised"
     SIGNALLED = "signalled"
     STILL_RUNNING = "still-running"
+    REPLACED = "replaced"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ def from_json(text: str) -> Evidence:
     """
     try:
         document: Any = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"the evidence is no JSON: {error}",
             code="OST7020",

@@ -8,6 +8,17 @@ from ostinato.doctor.finding import Place
 
 
 @dataclass(frozen=True, slots=True)
+class LineUse:
+    """A line, and its share of the samples of a thread that ran, 0 to 1.
+
+    The line is the innermost that belongs neither to torch nor to Python's own library.
+    """
+
+    place: Place
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadUse:
     """One thread, by samples.
 
@@ -15,7 +26,11 @@ class ThreadUse:
         runs: Share of the samples in which it ran Python code or held the GIL, 0 to 1.
         waits: Share in which it wanted the GIL and had it not.
         wait_us: Time it waited so.
-        place: Where it was most often while it ran; `waits_at` while it waited.
+        place: Where it was most often while it ran and kept another waiting, or just while it ran;
+            `waits_at` while it waited.
+        holds: Samples in which it ran while another thread waited; 0 where nobody counted.
+        samples: How many there were; 0 where nobody counted.
+        busy: The lines that it spent most of its time at, once its steps had begun.
     """
 
     name: str
@@ -25,6 +40,9 @@ class ThreadUse:
     place: Place | None = None
     waits_at: Place | None = None
     in_steps: bool = False
+    holds: int = 0
+    samples: int = 0
+    busy: tuple[LineUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

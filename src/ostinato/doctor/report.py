@@ -10,8 +10,11 @@ from dataclasses import dataclass
 
 from ostinato.doctor.evidence import Ending, Evidence
 from ostinato.doctor.finding import Abstention, Finding
+from ostinato.doctor.interpreter_use import LineUse
 from ostinato.doctor.probe import cost_words
 from ostinato.units import format_us
+
+_LEAST_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,7 @@ class Report:
         findings: The dearest first; those without a cost last, by code.
         abstentions: Questions that the evidence cannot answer, and what would.
         problems: What went wrong while recording; the rest of the report stands.
+        busy: The lines at which the thread that makes the steps spends most of its time.
     """
 
     title: str
@@ -35,6 +39,7 @@ class Report:
     step_us: float | None = None
     machine: str = ""
     seconds: float = 0.0
+    busy: tuple[LineUse, ...] = ()
 
     def __str__(self) -> str:
         from ostinato.doctor.render.text import text  # which reads reports
@@ -64,7 +69,17 @@ def make_report(
         step_us=step_us,
         machine=_machine(evidence),
         seconds=subject.seconds,
+        busy=_busy(evidence),
     )
+
+
+def _busy(evidence: Evidence) -> tuple[LineUse, ...]:
+    threads = evidence.gil.threads if evidence.gil is not None else ()
+    stepping = [thread for thread in threads if thread.in_steps and thread.busy]
+    if not stepping:
+        return ()
+    busiest = max(stepping, key=lambda thread: thread.runs)
+    return tuple(line for line in busiest.busy if line.share >= _LEAST_SHARE)
 
 
 def rank(finding: Finding, step_us: float | None) -> tuple[float, str]:
@@ -105,6 +120,7 @@ def _ending(evidence: Evidence) -> tuple[str, ...]:
         Ending.RAISED: f"the program raised {subject.detail}",
         Ending.SIGNALLED: f"the program was ended by {subject.detail}",
         Ending.STILL_RUNNING: "the program was still running",
+        Ending.REPLACED: "the program put another one in its place, which was not watched",
     }
     return (f"{words[subject.ending]}; what was recorded until then is reported",)
 

@@ -13,14 +13,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ostinato.doctor.evidence import Ending, Evidence, Subject, from_json
+from ostinato.doctor.told_to_end import SIGNALS
+from ostinato.doctor.witness import Witness
 from ostinato.errors import UsageError
 
-_HEARD = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD})
+_PASSED_ON = (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
+_HEARD = frozenset({*_PASSED_ON, *SIGNALS, signal.SIGCHLD})
 _LOOK_S = 1.0
 
 
@@ -92,22 +95,37 @@ def _run(order: Mapping[str, object], mask: set[int]) -> int:
             pass_fds=(alive,),
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
         )
-        returned = _wait(child)
+        with Witness() as witness:
+            returned = _wait(child, witness, ours)
     finally:
         os.close(alive)
         os.close(ours)
     return returned if returned >= 0 else 128 - returned
 
 
-def _wait(child: subprocess.Popen[bytes]) -> int:
-    """Wait for the program, and pass on the signals that were sent to this process alone."""
+def _wait(child: subprocess.Popen[bytes], witness: Witness, pipe: int) -> int:
+    """Wait for the program, and pass on the signals that were sent to this process alone.
+
+    Of those that end a program the agent is told as well: the program may not come to handle them.
+    """
     while (returned := child.poll()) is None:
         heard = signal.sigtimedwait(_HEARD, _LOOK_S)
-        # The kernel sends Ctrl-C of a terminal to the whole group: the program has it already.
-        if heard is None or heard.si_signo == signal.SIGCHLD or heard.si_code > 0:
+        if heard is None or heard.si_signo == signal.SIGCHLD:
             continue
-        child.send_signal(heard.si_signo)
+        if not witness.saw(heard.si_signo):
+            child.send_signal(heard.si_signo)
+        if heard.si_signo in SIGNALS:
+            with suppress(OSError):  # the program closed every file that it did not know
+                os.write(pipe, bytes([heard.si_signo]))
+        if heard.si_signo == signal.SIGTSTP:
+            _stop_as_the_program_does()
     return returned
+
+
+def _stop_as_the_program_does() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
+    os.kill(os.getpid(), signal.SIGTSTP)  # goes on from here with SIGCONT
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
 
 
 def read_evidence(path: Path, program: Sequence[str], status: int) -> Evidence:

@@ -105,23 +105,24 @@ class Watch:
 
     def abandon(self) -> None:
         """Leave a forked child as it would be without a watch; its threads did not come along."""
-        self._patches.undo()
+        self._patches.leave_child()
         _process.end(self)
 
     def _gather(self) -> Evidence:
         fields: dict[str, Any] = {}
         collected: list[str] = []
+        problems: list[str] = []  # of this time: the next time it may go well
         for collector in self._collectors:
             try:
                 fields |= _patiently(collector.fields)
                 collected.append(collector.name)
             except Exception as error:  # noqa: BLE001 - the rest of the evidence is still there
-                self._notebook.problem(f"{collector.name} was lost: {_words(error)}")
+                problems.append(f"{collector.name} was lost: {_words(error)}")
         return Evidence(
             subject=describe_subject(self._title, self._seconds),
             collected=tuple(collected),
             spans=self._notebook.spans(),
-            problems=tuple(self._notebook.problems),
+            problems=(*self._notebook.problems, *problems),
             **fields,
         )
 
@@ -134,9 +135,8 @@ class Watch:
         return replace(gathered, subject=replace(gathered.subject, ending=Ending.STILL_RUNNING))
 
     def ignore_this_thread(self) -> None:
-        """Take the calling thread for one of ours, which no finding is about."""
-        self._notebook.own_threads.add(threading.get_ident())
-        self._notebook.here.quiet = True
+        """Take the calling thread for one of ours: no finding is about it, and no signal for it."""
+        self._notebook.own_this_thread()
 
     def problem(self, text: str) -> None:
         """Say in the evidence that something could not be recorded."""

@@ -31,7 +31,8 @@ QUIET = frozenset(
         Reason.INVALIDATED,
     }
 )
-_MOST_LOG_KEYS = 1000
+# Details vary without end, such as sizes: no reason may flood a log, or silence the others.
+_MOST_OF_A_REASON = 20
 
 
 class Chronicle:
@@ -57,7 +58,7 @@ class Chronicle:
         self._lock = threading.Lock()
         self._here = threading.local()
         self._latest: Decision | None = None
-        self._said: set[tuple[Reason, str]] = set()
+        self._said: dict[tuple[str, Reason], set[str]] = {}
 
     @property
     def last(self) -> Decision | None:
@@ -138,11 +139,8 @@ class Chronicle:
         Args:
             about: The cause, where the message varies: the name of what changed.
         """
-        with self._lock:
-            key = (reason, "warned of " + (about or message))
-            if key in self._said or len(self._said) >= _MOST_LOG_KEYS:
-                return
-            self._said.add(key)
+        if self._say("warning", reason, about or message) is None:
+            return
         if instruments.active_for(Warned):
             instruments.emit(Warned(self.name, str(reason), message))
         text = f"{self.name}: {message} (ostinato explain {reason})"
@@ -154,15 +152,23 @@ class Chronicle:
             self.details[reason] = detail
 
     def _log_once(self, reason: Reason, text: str, detail: str, graph_id: str | None) -> None:
-        with self._lock:
-            key = (reason, detail)
-            if key in self._said or len(self._said) >= _MOST_LOG_KEYS:
-                return
-            self._said.add(key)
+        number = self._say("log", reason, detail)
+        if number is None:
+            return
         logger.warning(
-            "%s %s%s",
+            "%s %s%s%s",
             self.name,
             text,
             f" ({detail})" if detail else "",
+            f"; no more of {reason} is logged" if number == _MOST_OF_A_REASON else "",
             extra={"fallback_reason": str(reason), "graph_id": graph_id},
         )
+
+    def _say(self, where: str, reason: Reason, about: str) -> int | None:
+        """Return the how-manieth of its reason this is; None if it was said, or enough were."""
+        with self._lock:
+            said = self._said.setdefault((where, reason), set())
+            if about in said or len(said) >= _MOST_OF_A_REASON:
+                return None
+            said.add(about)
+            return len(said)

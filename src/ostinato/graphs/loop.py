@@ -30,7 +30,11 @@ P = ParamSpec("P")
 
 
 class Loop(Generic[P]):
-    """Made by `Runner.loop`; see there."""
+    """Made by `Runner.loop`; see there.
+
+    Attributes:
+        replays: Of the latest `run`, how many calls at most were replays.
+    """
 
     def __init__(
         self, player: Player, device: torch.device, until: Tensor | None, bell: Bell | None
@@ -43,6 +47,7 @@ class Loop(Generic[P]):
             )
         self._player = player
         self._ending = Ending(device, until, bell)
+        self.replays = 0
 
     @property
     def why_queued(self) -> str | None:
@@ -60,10 +65,11 @@ class Loop(Generic[P]):
         Raises:
             UsageError: OST1016, an argument is or holds a tensor.
         """
-        made = 0
+        made = self.replays = 0
         while made < times and not self._ending.is_reached(made):
             repeated = self._repeat(times - made, args, kwargs)
             if repeated is not None:
+                self.replays = repeated
                 return made + repeated
             self._player.call(args, kwargs)
             made += 1

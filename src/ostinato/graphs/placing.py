@@ -7,6 +7,7 @@ from importlib import import_module
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from ostinato.graphs.backends.base import Backend
 from ostinato.graphs.options import BackendName
@@ -28,7 +29,7 @@ def place(
         asked: The `backend` option.
     """
     given = {spec.device for spec in signature.leaves if isinstance(spec, TensorSpec)}
-    held = {tensor.device for tensor in reached if tensor.dim() or tensor.device.type != "cpu"}
+    held = {tensor.device for tensor in reached if not _is_anywhere(tensor)}
     devices = {device for device in given | held if device.type != "meta"}
     if len(given) == 1 and len(devices) > 1 and next(iter(given)).type == "cpu":
         where = ", ".join(sorted(str(device) for device in held - given))
@@ -41,6 +42,11 @@ def place(
     if asked not in ("auto", name):
         return Reason.UNSUPPORTED_DEVICE, f'backend="{asked}" does not record on {device}'
     return device, backend_named(name)
+
+
+def _is_anywhere(tensor: Tensor) -> bool:
+    """Whether it says nothing of where a call works: a number on the host, or not made yet."""
+    return tensor.device.type == "cpu" and (is_lazy(tensor) or not tensor.dim())
 
 
 def backend_named(name: str) -> Backend:

@@ -33,7 +33,7 @@ from ostinato.graphs.libraries import (
 )
 from ostinato.graphs.outlets import OUTLETS, methods_of_outlet
 from ostinato.graphs.places import ABSENT, PLAIN, Place, Size, entries_of
-from ostinato.graphs.reached import Reach
+from ostinato.graphs.reached import Reach, is_called_by_python
 from ostinato.graphs.reading import (
     ANY_NAME,
     ENTRIES,
@@ -122,8 +122,9 @@ class _Walk:
     def _name_more(self) -> bool:
         """Open the methods, and the parts of Python modules, that the code read so far names."""
         for kind in self.found.classes:
-            for name in self.found.names & vars(kind).keys():
-                member = vars(kind)[name]
+            for name, member in list(vars(kind).items()):
+                if name not in self.found.names and not is_called_by_python(name, member):
+                    continue
                 method = getattr(member, "fget", getattr(member, "__func__", member))
                 if isinstance(method, types.FunctionType):
                     self.add(method, kind.__name__)
@@ -156,8 +157,10 @@ class _Walk:
             for part in (value.func, *value.args):
                 self.add(part, name)
             self.add(value.keywords, f"{name}.keywords" if name else "keywords")
+            self._subclass(value, name)
         elif isinstance(value, dict | list | tuple | set | frozenset | deque):
             self._container(value, name)
+            self._subclass(value, name)
         elif isinstance(value, _RANDOMS):
             self.found.randoms.append(value)
         elif isinstance(value, torch.Generator):
@@ -201,6 +204,11 @@ class _Walk:
             for number, hook in list(hooks.items()):
                 self._place(hooks, number, hook, f"{prefix}hooks")
         self._attributes(module, vars(module), prefix)
+
+    def _subclass(self, value: Any, name: str) -> None:
+        """Open what a user's subclass of a container holds beside its entries."""
+        if not is_library(type(value).__module__):
+            self._object(value, name)
 
     def _object(self, value: Any, name: str) -> None:
         if is_library(type(value).__module__) and not is_config(value):

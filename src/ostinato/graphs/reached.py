@@ -15,6 +15,26 @@ from ostinato.graphs.places import Place, Size
 
 CALLED_BY_PYTHON = ("forward", "__call__", "__iter__", "__next__")
 
+# Run when an object is made, copied, shown or changed: no value of a result comes from there.
+_BESIDE_A_RUN = frozenset(
+    f"__{name}__"
+    for name in (
+        *("init", "new", "post_init", "del", "init_subclass", "class_getitem", "set_name"),
+        *("setattr", "delattr", "setitem", "delitem", "repr", "str", "dir", "sizeof"),
+        *("copy", "deepcopy", "reduce", "reduce_ex", "getstate", "setstate", "getnewargs"),
+    )
+)
+
+
+def is_called_by_python(name: str, member: object) -> bool:
+    """Whether `member` of a user's class runs though nobody names it: `len(x)`, `a * b`.
+
+    What a decorator such as `dataclass` generated reads every field, and says nothing of its own.
+    """
+    if not (name.startswith("__") and name.endswith("__")) or name in _BESIDE_A_RUN:
+        return False
+    return isinstance(member, types.FunctionType) and member.__code__.co_filename != "<string>"
+
 
 @dataclass(slots=True)
 class Reach:

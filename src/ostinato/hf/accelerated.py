@@ -22,11 +22,12 @@ from ostinato.hf.probe import Anatomy, study
 from ostinato.hf.report import AccelerationReport, Answer, Generation
 from ostinato.hf.request import Request, read_request
 from ostinato.hf.room import require_room, telling_room
-from ostinato.hf.session import Session, SessionOptions
+from ostinato.hf.session import Recorded, Session, SessionOptions
 from ostinato.hf.sessions import Sessions
 from ostinato.hf.weights import update_in_place
 
 _STEPS_PER_LOOK = 8
+_STEPS_PER_LOOP = 64  # of a series that ends by itself: enough to hide a look, few to wait for
 
 # `fast = fast.eval()` must not lose the acceleration on the way.
 _RETURN_THE_MODEL = frozenset(
@@ -59,7 +60,7 @@ class Accelerated:
             model=model,
             last=None,
             _options=options,
-            _look_every=eos_check_every,
+            _eos_check_every=eos_check_every,
             _lock=threading.RLock(),
             _is_busy=False,
             _is_closed=False,
@@ -100,7 +101,10 @@ class Accelerated:
         session, bucket = self._session_for(request, admission, anatomy)
         self.__dict__["_is_busy"] = True
         try:
-            produced = produce(session, request, bucket, self._steps_per_look(session))
+            is_streamed = request.streamer is not None
+            produced = produce(
+                session, request, bucket, lambda recorded: self._look_every(recorded, is_streamed)
+            )
         finally:
             self.__dict__["_is_busy"] = False
         self._note(produced)
@@ -161,11 +165,13 @@ class Accelerated:
         )
         return found
 
-    def _steps_per_look(self, session: Session) -> int:
-        if self._look_every is not None:
-            return int(self._look_every)
-        # On a CPU a look costs nothing, and a surplus step costs a step.
-        return 1 if session.state.device.type == "cpu" else _STEPS_PER_LOOK
+    def _look_every(self, recorded: Recorded, is_streamed: bool) -> int:
+        if self._eos_check_every is not None:
+            return int(self._eos_check_every)
+        is_cpu = self.model.device.type == "cpu"
+        if is_streamed:
+            return 1 if is_cpu else _STEPS_PER_LOOK
+        return _STEPS_PER_LOOP if recorded.steps.why_queued is None else _STEPS_PER_LOOK
 
     def _note(self, produced: Produced) -> None:
         steps, width = produced.steps, produced.new_tokens_BN.shape[1]
@@ -223,7 +229,7 @@ class Accelerated:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Copies and other processes get one without recordings: those are addresses.
-        return (_rebuild, (self.model, *self._lengths, self._look_every, self._options))
+        return (_rebuild, (self.model, *self._lengths, self._eos_check_every, self._options))
 
     def __getattr__(self, name: str) -> Any:
         if "model" not in self.__dict__:  # while being unpickled or copied

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
-from ostinato.graphs import Outcome
 from ostinato.hf.request import Request
-from ostinato.hf.session import Session
+from ostinato.hf.session import Recorded, Session
 
 
 @dataclass(slots=True)
@@ -26,6 +26,11 @@ class Steps:
     replayed: int = 0
     last: Any = None
 
+    def correct(self, total: int) -> None:
+        """Take note of the true number: a series on the device may have ended before the most."""
+        self.replayed -= self.total - total
+        self.total = total
+
 
 @dataclass(slots=True)
 class Produced:
@@ -41,11 +46,20 @@ class Produced:
     steps: Steps = field(default_factory=Steps)
 
 
-def produce(session: Session, request: Request, bucket: int | None, look_every: int) -> Produced:
+def produce(
+    session: Session, request: Request, bucket: int | None, look_every: Callable[[Recorded], int]
+) -> Produced:
     """Run one request to its end.
 
-    The host looks at the device every `look_every` steps only, to stream and to stop; what the
-    device produced beyond the last unfinished row is cut off.
+    The host looks at the device every few steps only, to stream and to stop. A series of steps ends
+    where the last row finishes, if the device can see to that by itself; what it produced beyond is
+    cut off.
+
+    Args:
+        session: The request's rows are this session's.
+        request: What is asked for.
+        bucket: Length to pad the prompt to, or None.
+        look_every: Says how many steps to run between two looks, once the step is recorded.
     """
     if request.streamer is not None:
         request.streamer.put(request.given.cpu())
@@ -58,15 +72,19 @@ def produce(session: Session, request: Request, bucket: int | None, look_every: 
         if looks:
             progress = session.state.look()
             width = progress.width
+            steps.correct(progress.produced - 1)
             streamed = _stream(session, request, streamed, width)
             if progress.is_done and request.plan.stops:
                 break
         if made >= request.max_new_tokens:
             break
+        recorded = session.recorded_for(request.plan)
+        if steps.total == 0:
+            recorded.record_ahead()
         burst = request.max_new_tokens - made
         if looks:
-            burst = min(burst, look_every)
-        _advance(session, request, burst, steps)
+            burst = min(burst, look_every(recorded))
+        _advance(recorded, burst, steps)
         made += burst
         width = made
     new_tokens = session.state.new_tokens_BL[:, :width].clone()
@@ -76,17 +94,11 @@ def produce(session: Session, request: Request, bucket: int | None, look_every: 
     return Produced(new_tokens, prefill, steps)
 
 
-def _advance(session: Session, request: Request, burst: int, steps: Steps) -> None:
-    """Run `burst` decode steps without waiting for any."""
-    recorded = session.recorded_for(request.plan)
-    decode = recorded.decode
-    if steps.total == 0:
-        recorded.record_ahead()
-    for _ in range(burst):
-        decode()
-        steps.last = decode.last
-        steps.replayed += steps.last.outcome is Outcome.REPLAYED
-    steps.total += burst
+def _advance(recorded: Recorded, burst: int, steps: Steps) -> None:
+    """Run up to `burst` decode steps without waiting for any."""
+    steps.total += recorded.steps.run(burst)
+    steps.replayed += recorded.steps.replays
+    steps.last = recorded.decode.last
 
 
 def _stream(session: Session, request: Request, streamed: int, width: int) -> int:

@@ -31,10 +31,11 @@ def accelerate(
             that memory does not hold leaves the request to the model's own `generate`.
         prefill_buckets: Prompt lengths to record; None takes a ladder of four per doubling.
         budget: Bytes that the recordings of one step may hold, for each batch size.
-        eos_check_every: Steps between two looks of the host at the device; None means 8 on a GPU,
-            where a look costs a wait, and 1 on a CPU. Above 1, an answer that is sampled and ends
-            early leaves torch's random state further on than `model.generate` would, by the steps
-            run after its end; the answer itself is the same.
+        eos_check_every: Steps between two looks of the host at the device; None chooses. On a CPU,
+            and where a GPU's driver can loop, the steps end with the answer whatever this is.
+            Elsewhere, and on a GPU when tokens are drawn, an answer that ends early has steps
+            run after its end: the answer itself is the same, and torch's random state further on
+            than after `model.generate`.
         backend: As for `ostinato.graphed`.
 
     Raises:

@@ -7,7 +7,6 @@ nothing of pooling gets the mean over its real tokens, of length 1.
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ostinato.checkpoints import choose_device
+from ostinato.checkpoints.json_file import read_json
 from ostinato.checkpoints.placement import choose_dtype
 from ostinato.errors import UsageError
 
@@ -81,7 +81,7 @@ def load_encoder(folder: str | Path, device: str = "auto") -> Encoder:
     try:
         from transformers import AutoModel
 
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        config = read_json(path / "config.json")
         dtype = choose_dtype("auto", target, config)
         model: Any = AutoModel.from_pretrained(
             path, local_files_only=True, dtype=dtype, attn_implementation="sdpa"
@@ -97,23 +97,31 @@ def _read_pooling(folder: Path) -> tuple[Pooling, bool]:
     modules = folder / "modules.json"
     if not modules.is_file():
         return Pooling.MEAN, True
-    kinds = {one["type"].rpartition(".")[2]: one.get("path", "") for one in _read(modules)}
+    parts = _read(modules)
+    if not (isinstance(parts, list) and all(_names_its_type(part) for part in parts)):
+        raise _unfit(f"{modules} lists no parts of an encoder")
+    kinds = {one["type"].rpartition(".")[2]: str(one.get("path", "")) for one in parts}
     strange = kinds.keys() - {"Transformer", "Pooling", "Normalize"}
     if strange:
         raise _unfit(f"{folder} has a part that is not done here: {sorted(strange)[0]}")
     pooling = Pooling.MEAN
     if "Pooling" in kinds:
         said = _read(folder / kinds["Pooling"] / "config.json")
-        chosen = [word for word, value in said.items() if word.startswith("pooling_") and value]
+        words = said if isinstance(said, dict) else {}
+        chosen = [word for word, value in words.items() if word.startswith("pooling_") and value]
         if len(chosen) != 1 or chosen[0] not in _WORDS:
             raise _unfit(f"{folder} pools in a way that is not done here: {', '.join(chosen)}")
         pooling = _WORDS[chosen[0]]
     return pooling, "Normalize" in kinds
 
 
+def _names_its_type(part: object) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("type"), str)
+
+
 def _read(file: Path) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
+        return read_json(file)
     except (OSError, ValueError) as error:
         raise _unfit(f"{file} cannot be read: {error}") from error
 

@@ -9,7 +9,7 @@ Shapes: B rows, Q query columns, L cache columns. True means "may attend".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -25,17 +25,18 @@ class MaskRule:
     Attributes:
         layer_types: The kinds of its layers when the forward takes one mask per kind, else None.
         window: Columns that a sliding layer sees; None when every layer sees all.
-        additive: Whether masks are numbers added to scores (eager attention), not booleans.
+        barred: What says "may not attend": a flag, or a number that is added to the scores, the
+            dtype's lowest (eager attention) or minus infinity.
         is_always_given: Whether a prompt without padding needs a mask too.
     """
 
     layer_types: tuple[str, ...] | None
     window: int | None
-    additive: bool
+    barred: Literal["flag", "lowest", "infinite"]
     is_always_given: bool = False
 
     def decode(self, columns_L: Tensor, column: Tensor, valid_BL: Tensor, like: Tensor) -> Any:
-        """Return the mask of one new token at `column`; `like` gives the dtype of additive masks.
+        """Return the mask of one new token at `column`; `like` gives the dtype of numbers.
 
         Capture:
             Safe. Compares on the device.
@@ -63,25 +64,27 @@ class MaskRule:
         return {kind: self._shape(by_type[kind], like) for kind in self.layer_types}
 
     def _shape(self, mask: Tensor, like: Tensor) -> Tensor:
-        if not self.additive:
+        if self.barred == "flag":
             return mask
-        lowest = torch.finfo(like.dtype).min
-        return torch.where(mask, like.new_zeros(()), lowest)
+        bar = -torch.inf if self.barred == "infinite" else torch.finfo(like.dtype).min
+        return torch.where(mask, like.new_zeros(()), bar)
 
 
 def mask_rule(config: Any) -> MaskRule | None:
     """Read the rule off a model's config; None when it has layers of another kind."""
-    additive = config._attn_implementation == "eager"
+    barred: Literal["flag", "lowest"] = "flag"
+    if config._attn_implementation == "eager":
+        barred = "lowest"
     window = getattr(config, "sliding_window", None)
     given = config.model_type in _LOOK_AT_PADDING and config.pad_token_id is not None
     if hasattr(config, "layer_types"):
         kinds = tuple(dict.fromkeys(config.layer_types))
         if not set(kinds) <= {FULL, SLIDING} or (SLIDING in kinds and window is None):
             return None
-        return MaskRule(kinds, window if SLIDING in kinds else None, additive, given)
+        return MaskRule(kinds, window if SLIDING in kinds else None, barred, given)
     if getattr(config, "attention_chunk_size", None) is not None:
         return None
-    return MaskRule(None, window, additive, given)
+    return MaskRule(None, window, barred, given)
 
 
 # Given no mask, these forwards look for padding among the ids on the host, and warn of ours.

@@ -8,7 +8,7 @@ forward cannot be driven from outside is found here, before a user sees a token 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -141,7 +141,33 @@ def study(model: nn.Module, device: torch.device) -> tuple[Admission, Anatomy] |
         admission = admit(model)
         anatomy = probe(model, admission.call, device)
         if not model.training:  # dropout differs from run to run
+            rule = _in_numbers(model, admission, anatomy, device)
+            if rule is not None:
+                return replace(admission, rule=rule), anatomy
             check_agreement(model, admission.call, admission.rule, anatomy, device)
     except DelegateError as refused:
         return refused.delegation
     return admission, anatomy
+
+
+def _in_numbers(
+    model: nn.Module, admission: Admission, anatomy: Anatomy, device: torch.device
+) -> MaskRule | None:
+    """Return the rule with the numbers that torch makes of flags, if the model takes them.
+
+    Given flags, scaled dot product attention makes the numbers anew in every layer, three kernels
+    each; given numbers, it adds them. A model that does something of its own with flags is found
+    here, as is one whose layers compute in another dtype.
+    """
+    if admission.rule.barred != "flag" or any(
+        layer.dtype is not anatomy.dtype for layer in anatomy.layers
+    ):
+        return None
+    rule = replace(admission.rule, barred="infinite")
+    try:
+        check_agreement(model, admission.call, rule, anatomy, device)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # noqa: BLE001 - the model's own, of whatever type
+        return None
+    return rule

@@ -59,12 +59,17 @@ def check_session_options(model: nn.Module, options: SessionOptions) -> None:
 
 
 class Recorded:
-    """The two callables of one plan, as they run and as they are recorded."""
+    """The two callables of one plan, as they run and as they are recorded.
+
+    Attributes:
+        steps: The decode steps in series, until every row has finished.
+    """
 
     def __init__(self, parts: Parts, options: SessionOptions) -> None:
         self.plain_prefill = PrefillStep(parts)
         self.prefill = _record(self.plain_prefill, options, admit_after=2)
         self.decode = _record(DecodeStep(parts), options, admit_after=1)
+        self.steps = self.decode.loop(parts.state.device, until=parts.state.finished_B)
 
     @property
     def runners(self) -> tuple[Runner[..., Any], Runner[..., Any]]:
@@ -79,7 +84,7 @@ class Recorded:
         """
         last = self.decode.last
         if last is None or last.outcome is not Outcome.EAGER:
-            self.decode.warm()
+            self.steps.warm()
 
 
 def _record(step: nn.Module, options: SessionOptions, *, admit_after: int) -> Runner[..., Any]:

@@ -29,10 +29,12 @@ class Progress:
 
     Attributes:
         width: Tokens produced until the last row finished, or so far.
+        produced: Tokens produced, surplus ones included.
         is_done: Every row has finished.
     """
 
     width: int
+    produced: int
     is_done: bool
 
 
@@ -149,5 +151,5 @@ class DecodeState:
     def look(self) -> Progress:
         """Read where the batch stands: the one wait of the host for the device."""
         unfinished = (~self.finished_B).sum().reshape(1)
-        width, alive = torch.cat((self.width, unfinished)).tolist()
-        return Progress(width, alive == 0)
+        width, produced, alive = torch.cat((self.width, self.produced, unfinished)).tolist()
+        return Progress(width, produced, alive == 0)

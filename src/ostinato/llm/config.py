@@ -7,14 +7,13 @@ known: `loading` (device, number type, memory), `core` (steps of a launch).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ostinato.errors import UsageError, WrongTypeError
-from ostinato.llm.refusals import shown
+from ostinato.errors import UsageError
+from ostinato.llm.values import Check, require_known
 from ostinato.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 _LOADS = ("auto", "dummy")
 _BACKENDS = ("auto", "cuda", "tape", "eager")
 _QUANTIZATIONS = ("none", "int8", "fp8")
+_CHECK = Check("OST5031")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,26 +85,25 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         for name in ("max_batch", "page_tokens", "prefill_tokens", "max_waiting"):
-            _check_count(name, getattr(self, name), 1)
-        _check_count("max_waiting_tokens", self.max_waiting_tokens, 1)
-        _check_count("most_logprobs", self.most_logprobs, 0)
-        _check_count("seed", self.seed, None)
+            _CHECK.count(name, getattr(self, name), 1)
+        _CHECK.count("max_waiting_tokens", self.max_waiting_tokens, 1)
+        _CHECK.count("most_logprobs", self.most_logprobs, 0)
+        _CHECK.count("seed", self.seed)
         if self.max_model_len is not None:
-            _check_count("max_model_len", self.max_model_len, 2)
+            _CHECK.count("max_model_len", self.max_model_len, 2)
         if self.steps_per_launch != "auto":
-            _check_count("steps_per_launch", self.steps_per_launch, 1)
-        _check_choice("load", self.load, _LOADS)
-        _check_choice("backend", self.backend, _BACKENDS)
-        _check_choice("quantize", self.quantize, _QUANTIZATIONS)
+            _CHECK.count("steps_per_launch", self.steps_per_launch, 1)
+        _CHECK.choice("load", self.load, _LOADS)
+        _CHECK.choice("backend", self.backend, _BACKENDS)
+        _CHECK.choice("quantize", self.quantize, _QUANTIZATIONS)
         for name in ("deterministic", "prefix_cache"):
-            if not isinstance(getattr(self, name), bool):
-                raise _wrong(name, "True or False", getattr(self, name), WrongTypeError)
+            _CHECK.flag(name, getattr(self, name))
         if self.kv_memory != "auto":
             _check_bytes("kv_memory", self.kv_memory)
         if isinstance(self.model, str) and not self.model.strip():
-            raise _wrong("model", "a name or a folder", self.model)
+            raise _CHECK.out_of_range("model", "a name or a folder", self.model)
         if self.load == "auto" and not isinstance(self.model, str | Path):
-            raise _wrong("model", "a name or a folder, for load='auto'", self.model)
+            raise _CHECK.out_of_range("model", "a name or a folder, for load='auto'", self.model)
 
     @property
     def kv_bytes(self) -> int | None:
@@ -119,24 +118,8 @@ class EngineConfig:
             UsageError: OST5030, an option that does not exist; OST5031 as the class itself.
         """
         known = [option.name for option in fields(cls)]
-        for name in options:
-            if name not in known:
-                near = get_close_matches(str(name), known, n=1)
-                raise UsageError(
-                    f"no option of the engine is called {name!r}",
-                    code="OST5030",
-                    remedy=f"did you mean {near[0]}?"
-                    if near
-                    else f"take it out; the options are {', '.join(known)}",
-                )
+        require_known(options, known, "option of the engine", "OST5030")
         return cls(**options)
-
-
-def _check_count(name: str, value: object, least: int | None) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _wrong(name, "a whole number", value, WrongTypeError)
-    if least is not None and value < least:
-        raise _wrong(name, f"at least {least}", value)
 
 
 def _check_bytes(name: str, value: Any) -> None:
@@ -144,20 +127,6 @@ def _check_bytes(name: str, value: Any) -> None:
         parse_bytes(value)
     except (UsageError, OverflowError) as error:  # the latter: digits beyond any float
         wanted = 'an amount of bytes, such as "4GiB" or 4096'
-        kind = WrongTypeError if not isinstance(value, int | str) else UsageError
-        raise _wrong(name, wanted, value, kind) from error
-
-
-def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise _wrong(name, f"one of {', '.join(choices)}", value)
-
-
-def _wrong(
-    name: str, wanted: str, value: object, kind: type[UsageError] = UsageError
-) -> UsageError:
-    return kind(
-        f"{name} must be {wanted}, got {shown(value)}",
-        code="OST5031",
-        remedy=f"pass a {name} that is {wanted}, or leave it out",
-    )
+        is_amount = isinstance(value, int | str)
+        refuse = _CHECK.out_of_range if is_amount else _CHECK.wrong_type
+        raise refuse(name, wanted, value) from error

@@ -12,9 +12,8 @@ is right because whatever is done to them is queued in the order of the plans.
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Literal
 
@@ -24,6 +23,7 @@ from ostinato.llm.attention import PromptChunk
 from ostinato.llm.books import Books
 from ostinato.llm.faults import is_device_fault, no_progress, step_failed
 from ostinato.llm.first_tokens import begin, comes_of_prefill, with_last_tokens
+from ostinato.llm.flight import Flight
 from ostinato.llm.models import load_weights
 from ostinato.llm.prefill import Prefiller
 from ostinato.llm.reading import Gave, read_row
@@ -31,6 +31,7 @@ from ostinato.llm.reply import Event, Reply
 from ostinato.llm.request import FinishReason
 from ostinato.llm.resident import Launch, Resident
 from ostinato.llm.scheduler import Chunk, Plan
+from ostinato.llm.tally import Tally
 from ostinato.llm.warming import Warming
 
 if TYPE_CHECKING:
@@ -41,34 +42,12 @@ if TYPE_CHECKING:
     from ostinato.errors import OstinatoError
     from ostinato.llm.config import EngineConfig
     from ostinato.llm.loading import Loaded
-    from ostinato.llm.resident_launch import Produced
     from ostinato.llm.shapes import ShapeProfile
 
 InFlight = Literal["finish", "restart"]
 _log = logging.getLogger(__name__)
 _MOST_FAILURES = 8
 """Steps that fail in a row and end nobody, before the engine has failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """A plan that was launched and has not been read.
-
-    Attributes:
-        launch: None if only prompts were prefilled.
-        riders: Who sat in which row: rows may have changed hands when the launch is read.
-        prefilled: Marks the end of a prefill on a GPU, lest the host run ahead of it.
-    """
-
-    launch: Launch | None
-    riders: Mapping[int, Reply]
-    prefilled: torch.cuda.Event | None = None
-
-    def wait(self) -> dict[int, Produced]:
-        """Wait for the launch, and return what each row gave."""
-        if self.prefilled is not None:
-            self.prefilled.synchronize()
-        return {} if self.launch is None else self.launch.wait()
 
 
 class Core:
@@ -125,16 +104,10 @@ class Core:
         )
         self.warming = Warming(self.resident, self._prefiller, limits, profile, is_gpu=self._is_gpu)
         self._seated: dict[int, Reply] = {}
-        self._flights: deque[_Flight] = deque()
+        self._flights: deque[Flight] = deque()
         self._news: list[Event] = []
         self._vain_failures = 0
-        self.ends: Counter[FinishReason] = Counter()
-        self.failures: Counter[str] = Counter()
-        self.new_tokens = 0
-        self.steps = 0
-        self.bucket_steps: Counter[int] = Counter()
-        self.bucket_tokens: Counter[int] = Counter()
-        self.device_s = 0.0
+        self.tally = Tally()
 
     def submit(self, replies: Sequence[Reply]) -> None:
         """Let a request wait for its turn; see `Books.submit`. From any thread."""
@@ -198,10 +171,10 @@ class Core:
         stretches = [self._books.stretch(chunk) for chunk in chunks]
         return self._prefiller.run([PromptChunk(s.token_ids, s.start, s.pages) for s in stretches])
 
-    def _begin(self, plan: Plan, hidden_SE: Tensor) -> _Flight:
+    def _begin(self, plan: Plan, hidden_SE: Tensor) -> Flight:
         riders = {row: each for row, each in self._seated.items() if each.request_id in plan.decode}
         rows = {reply.request_id: row for row, reply in riders.items()}
-        return _Flight(begin(self.resident, rows, plan, hidden_SE), riders)
+        return Flight(begin(self.resident, rows, plan, hidden_SE), riders)
 
     def _seat(self, joining: Sequence[str]) -> None:
         for request_id in joining:
@@ -225,15 +198,15 @@ class Core:
             assert row is not None
             self.resident.set_pages(row, self._books.pages_of(request_id))
 
-    def _launch(self, plan: Plan) -> _Flight:
+    def _launch(self, plan: Plan) -> Flight:
         if plan.decode:
             self.warming.note(self._seated.values(), plan.steps)
             launch = self._queue(plan)
-            return _Flight(launch, dict(self._seated))
+            return Flight(launch, dict(self._seated))
         prefilled = torch.cuda.Event() if self._is_gpu else None
         if prefilled is not None:
             prefilled.record()
-        return _Flight(None, {}, prefilled)
+        return Flight(None, {}, prefilled)
 
     def _queue(self, plan: Plan) -> Launch:
         for request_id in plan.single:
@@ -248,7 +221,7 @@ class Core:
         flight = self._flights.popleft()
         try:
             produced = flight.wait()
-            self._count(flight.launch, produced)
+            self.tally.count_launch(flight.launch, produced)
             riders = {row: reply for row, reply in flight.riders.items() if not reply.is_over}
             gave = {reply: read_row(reply, produced[row]) for row, reply in riders.items()}
             over = self._books.advance(
@@ -270,24 +243,13 @@ class Core:
             elif new.token_ids:
                 self._news.append(Event(reply, new.token_ids, new.logprobs))
 
-    def _count(self, launch: Launch | None, produced: Mapping[int, Produced]) -> None:
-        if launch is not None and launch.steps:
-            tokens = [len(gave.tokens) for gave in produced.values()]
-            steps = max(tokens, default=0)
-            self.steps += steps
-            self.bucket_steps[launch.bucket_rows] += steps
-            self.bucket_tokens[launch.bucket_rows] += sum(tokens)
-            self.device_s += launch.device_s
-
     def _end(self, reply: Reply, finish: FinishReason, last: Gave) -> None:
         """Let a request that the books know no more get up from its row, and tell its end."""
         self._leave(reply)
         reply.is_over = True
         self._books.let_followers_in(reply.request_id)
-        self.ends[finish] += 1
-        self.new_tokens += reply.produced
-        if finish is FinishReason.ERROR and last.error is not None:
-            self.failures[last.error.code] += 1
+        error = last.error if finish is FinishReason.ERROR else None
+        self.tally.count_end(finish, reply.produced, error)
         self._news.append(
             Event(reply, last.token_ids, last.logprobs, finish, last.error, reply.metrics())
         )
@@ -314,8 +276,8 @@ class Core:
     def _recover(self, error: Exception) -> None:
         """End the requests in rows in an error, and leave everything else as if they never were."""
         _log.error("a step failed, and the requests of its batch with it", exc_info=error)
-        self.failures["step"] += 1
-        ended_before = self.ends.total()
+        self.tally.failures["step"] += 1
+        ended_before = self.tally.ends.total()
         try:
             while self._flights:  # launched before this step: nothing is wrong with those
                 self._read_oldest()
@@ -328,7 +290,7 @@ class Core:
             self._end(reply, FinishReason.ERROR, Gave(error=step_failed(error)))
         for reply in list(self._seated.values()):  # sent back to wait by the plan that failed
             self._leave(reply)
-        if self.ends.total() == ended_before:
+        if self.tally.ends.total() == ended_before:
             self._end_next(error)
 
     def _end_next(self, error: Exception) -> None:

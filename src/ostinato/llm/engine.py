@@ -21,6 +21,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
+from ostinato.checkpoints.weights import read_ahead
 from ostinato.errors import UsageError, WrongTypeError
 from ostinato.llm.config import EngineConfig
 from ostinato.llm.core import Core, InFlight
@@ -261,7 +262,10 @@ class Engine:
     def start_update(
         self, given: Mapping[str, Tensor] | Path | str, in_flight: InFlight = "finish"
     ) -> Future[None]:
-        """Do as `update_weights`, and return at once what will be done when they are replaced."""
+        """Do as `update_weights`, and return what will be done when they are replaced.
+
+        Returns when a folder's files have been read once: steps go on meanwhile.
+        """
         self._loop.require_own_process()
         if in_flight not in ("finish", "restart"):
             raise UsageError(
@@ -269,8 +273,10 @@ class Engine:
                 code="OST5031",
                 remedy="pass in_flight='finish', or leave it out",
             )
-        # Here, so that a folder with a hole is told before the loop stops for it.
+        # Here, so that the loop stops neither for a folder with a hole, nor for the disk.
         check(self._decoder, self._decoder.translate(source_of(given)))
+        if not isinstance(given, Mapping):
+            read_ahead(Path(given).expanduser())
         return self._loop.call(lambda: self._core.update_weights(given, in_flight))
 
     def between_steps(self, command: Callable[[], None]) -> Future[None]:
@@ -308,16 +314,16 @@ class Engine:
     def counts(self) -> EngineCounts:
         """Return how things stand; never waits for a step."""
         self._loop.require_own_process()
-        core = self._core
+        core, tally = self._core, self._core.tally
         return EngineCounts(
             scheduler=core.books.counts(),
-            ends=dict(core.ends),
-            failures=dict(core.failures),
-            new_tokens=core.new_tokens,
-            steps=core.steps,
-            device_s=core.device_s,
-            bucket_steps=dict(core.bucket_steps),
-            bucket_tokens=dict(core.bucket_tokens),
+            ends=dict(tally.ends),
+            failures=dict(tally.failures),
+            new_tokens=tally.new_tokens,
+            steps=tally.steps,
+            device_s=tally.device_s,
+            bucket_steps=dict(tally.bucket_steps),
+            bucket_tokens=dict(tally.bucket_tokens),
             pages=core.books.capacity,
         )
 

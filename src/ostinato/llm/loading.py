@@ -6,7 +6,6 @@ weights take their memory, and keys and values get a share of what is left.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ostinato.checkpoints import choose_device, smollm2_folder, telling_memory
+from ostinato.checkpoints.json_file import read_json
 from ostinato.checkpoints.placement import choose_dtype
 from ostinato.errors import UsageError, WrongTypeError
 from ostinato.llm.attention import AttentionBackend, Choice, choose
@@ -196,7 +196,7 @@ def _stop_ids(folder: Path | None, config: DecoderConfig) -> tuple[int, ...]:
     file = None if folder is None else folder / "generation_config.json"
     if file is not None and file.is_file():
         try:
-            named = json.loads(file.read_text(encoding="utf-8")).get("eos_token_id")
+            named = read_json(file).get("eos_token_id")
         except (OSError, ValueError, AttributeError) as error:
             raise UsageError(
                 f"{file} cannot be read: {error}",

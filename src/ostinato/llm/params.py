@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
-from math import inf, isfinite
+from math import inf
 from types import MappingProxyType
 from typing import Any
 
-from ostinato.errors import UsageError, WrongTypeError
-from ostinato.llm.refusals import no_params, shown
+from ostinato.llm.refusals import no_params
 from ostinato.llm.structured.schema import read_schema
+from ostinato.llm.values import Check, require_known
 
 _SEEDS = (-(2**63), 2**64 - 1)  # what torch.manual_seed takes
 _BIAS = 100.0
 _MOST = 2**63 - 1  # the rows on the device hold whole numbers of 64 bits
+_CHECK = Check("OST5001")
 _REPETITION = (1e-6, 1e6)  # past these, logits in float32 would soon be infinite
 
 
@@ -76,8 +76,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         self._check_counts()
         self._check_numbers()
-        if not isinstance(self.ignore_eos, bool):
-            raise _wrong_type("ignore_eos", "True or False", self.ignore_eos)
+        _CHECK.flag("ignore_eos", self.ignore_eos)
         # The one moment of change: afterwards every sequence is a tuple and nothing is shared.
         object.__setattr__(self, "top_k", max(self.top_k, 0))
         object.__setattr__(self, "stop", _texts(self.stop))
@@ -86,26 +85,26 @@ class SamplingParams:
         object.__setattr__(self, "schema", read_schema(self.schema))
 
     def _check_counts(self) -> None:
-        _check_count("max_tokens", self.max_tokens, 1)
-        _check_count("top_k", self.top_k, -1)
-        _check_count("n", self.n, 1)
-        _check_count("min_tokens", self.min_tokens, 0)
+        _CHECK.count("max_tokens", self.max_tokens, 1, _MOST)
+        _CHECK.count("top_k", self.top_k, -1, _MOST)
+        _CHECK.count("n", self.n, 1, _MOST)
+        _CHECK.count("min_tokens", self.min_tokens, 0, _MOST)
         if self.min_tokens > self.max_tokens:
-            raise _out_of_range(
+            raise _CHECK.out_of_range(
                 "min_tokens", f"at most max_tokens, {self.max_tokens}", self.min_tokens
             )
         if self.logprobs is not None:
-            _check_count("logprobs", self.logprobs, 0)
+            _CHECK.count("logprobs", self.logprobs, 0, _MOST)
         if self.seed is not None:
-            _check_count("seed", self.seed, *_SEEDS)
+            _CHECK.count("seed", self.seed, *_SEEDS)
 
     def _check_numbers(self) -> None:
-        _check_number("temperature", self.temperature, 0.0, inf)
-        _check_number("top_p", self.top_p, 0.0, 1.0, above_low=True)
-        _check_number("min_p", self.min_p, 0.0, 1.0)
-        _check_number("repetition_penalty", self.repetition_penalty, *_REPETITION)
-        _check_number("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _check_number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _CHECK.number("temperature", self.temperature, 0.0, inf)
+        _CHECK.number("top_p", self.top_p, 0.0, 1.0, above_low=True)
+        _CHECK.number("min_p", self.min_p, 0.0, 1.0)
+        _CHECK.number("repetition_penalty", self.repetition_penalty, *_REPETITION)
+        _CHECK.number("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _CHECK.number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
 
     def __getstate__(self) -> dict[str, Any]:
         # A mapping proxy can be neither pickled nor copied; its content can.
@@ -133,51 +132,18 @@ class SamplingParams:
         if not isinstance(options, Mapping):
             raise no_params(options)
         known = [option.name for option in fields(cls)]
-        for name in options:
-            if name not in known:
-                near = get_close_matches(str(name), known, n=1)
-                raise UsageError(
-                    f"no sampling option is called {name!r}",
-                    code="OST5003",
-                    remedy=f"did you mean {near[0]}?"
-                    if near
-                    else f"take it out; the options are {', '.join(known)}",
-                )
+        require_known(options, known, "sampling option", "OST5003")
         return cls(**options)
-
-
-def _check_count(name: str, value: object, least: int, most: int = _MOST) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _wrong_type(name, "a whole number", value)
-    if value < least:
-        raise _out_of_range(name, f"at least {least}", value)
-    if value > most:
-        raise _out_of_range(name, f"at most {most}", value)
-
-
-def _check_number(
-    name: str, value: object, low: float, high: float, *, above_low: bool = False
-) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise _wrong_type(name, "a number", value)
-    try:
-        number = float(value)
-    except OverflowError:  # a whole number too large for any float
-        number = inf
-    inside = isfinite(number) and (low < number if above_low else low <= number) and number <= high
-    if not inside:
-        bound = f"{'above' if above_low else 'at least'} {low:g}"
-        raise _out_of_range(name, bound + (f" and at most {high:g}" if high < inf else ""), value)
 
 
 def _texts(stop: object) -> tuple[str, ...]:
     texts = (stop,) if isinstance(stop, str) else stop
     if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
-        raise _wrong_type("stop", "a text or a list of texts", stop)
+        raise _CHECK.wrong_type("stop", "a text or a list of texts", stop)
     if not all(texts):
-        raise _out_of_range("stop", "texts of at least one letter", stop)
+        raise _CHECK.out_of_range("stop", "texts of at least one letter", stop)
     if not all(is_whole(text) for text in texts):
-        raise _out_of_range("stop", "texts of whole characters, no lone surrogates", stop)
+        raise _CHECK.out_of_range("stop", "texts of whole characters, no lone surrogates", stop)
     return tuple(texts)
 
 
@@ -192,32 +158,16 @@ def is_whole(text: str) -> bool:
 
 def _token_ids(ids: object) -> tuple[int, ...]:
     if not isinstance(ids, Sequence) or isinstance(ids, str):
-        raise _wrong_type("stop_token_ids", "a list of token ids", ids)
+        raise _CHECK.wrong_type("stop_token_ids", "a list of token ids", ids)
     for token in ids:
-        _check_count("stop_token_ids", token, 0)
+        _CHECK.count("stop_token_ids", token, 0, _MOST)
     return tuple(ids)
 
 
 def _biases(biases: object) -> Mapping[int, float]:
     if not isinstance(biases, Mapping):
-        raise _wrong_type("logit_bias", "a mapping of token ids to numbers", biases)
+        raise _CHECK.wrong_type("logit_bias", "a mapping of token ids to numbers", biases)
     for token, bias in biases.items():
-        _check_count("a key of logit_bias", token, 0)
-        _check_number("logit_bias", bias, -_BIAS, _BIAS)
+        _CHECK.count("a key of logit_bias", token, 0, _MOST)
+        _CHECK.number("logit_bias", bias, -_BIAS, _BIAS)
     return MappingProxyType({token: float(bias) for token, bias in biases.items()})
-
-
-def _out_of_range(name: str, wanted: str, value: object) -> UsageError:
-    return UsageError(
-        f"{name} must be {wanted}, got {shown(value)}",
-        code="OST5001",
-        remedy=f"pass a {name} that is {wanted}, or leave it out",
-    )
-
-
-def _wrong_type(name: str, wanted: str, value: object) -> WrongTypeError:
-    return WrongTypeError(
-        f"{name} must be {wanted}, got {shown(value)}",
-        code="OST5001",
-        remedy=f"pass {wanted} as {name}, or leave it out",
-    )

@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from ostinato.checkpoints.json_file import read_json
 from ostinato.errors import UsageError, WrongTypeError
 
 _log = logging.getLogger(__name__)
@@ -78,13 +79,13 @@ class ShapeProfile:
         if not file.is_file():
             return profile
         try:
-            content = json.loads(file.read_text(encoding="utf-8"))
+            content = read_json(file)
             if content["version"] != _VERSION:
                 raise ValueError(f"version {content['version']}")
             for rows, pages, level, with_logprobs, launches in content["shapes"]:
                 shape = Shape(int(rows), int(pages), int(level), bool(with_logprobs))
                 profile._launches[shape] = int(launches)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             _log.warning("the shape profile %s cannot be read and is not used: %s", file, error)
             return cls()
         return profile

@@ -6,7 +6,6 @@ calls are safe from any thread: nothing in the tokenizer is changed after it is 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import tokenizers
 
 from ostinato.checkpoints import render_chat
+from ostinato.checkpoints.json_file import read_json
 from ostinato.errors import UsageError
 from ostinato.llm.params import is_whole
 from ostinato.llm.refusals import shown
@@ -92,6 +92,7 @@ class Tokenizer:
                 code="OST5041",
                 remedy="pass the prompt as one text, or use a model that was trained to converse",
             )
+        _check_messages(messages)
         text = render_chat(
             self.chat_template,
             messages,
@@ -109,6 +110,22 @@ class Tokenizer:
         return text
 
 
+def _check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse what a template would write as if it had been left empty on purpose."""
+    for number, message in enumerate(messages, start=1):
+        if not isinstance(message.get("role"), str):
+            missing = 'text under "role"'
+        elif "content" not in message and not message.get("tool_calls"):
+            missing = '"content"'
+        else:
+            continue
+        raise UsageError(
+            f"message {number} of the conversation has no {missing}: {shown(dict(message))}",
+            code="OST2030",
+            remedy='give messages as {"role": "user", "content": "..."}',
+        )
+
+
 def _check_whole(text: str) -> None:
     if not is_whole(text):
         raise UsageError(
@@ -121,10 +138,14 @@ def _check_whole(text: str) -> None:
 def _template(folder: Path, config: Mapping[str, Any]) -> str | None:
     beside = folder / "chat_template.jinja"
     if beside.is_file():
-        return beside.read_text(encoding="utf-8")
+        try:
+            return beside.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise _unreadable(beside, error) from error
     template = config.get("chat_template")
     if isinstance(template, list):  # several named ones; this is the one for plain talk
-        template = {each.get("name"): each.get("template") for each in template}.get("default")
+        named = [each for each in template if isinstance(each, Mapping)]
+        template = next((e.get("template") for e in named if e.get("name") == "default"), None)
     return template if isinstance(template, str) else None
 
 
@@ -143,7 +164,7 @@ def _read_json(file: Path) -> Mapping[str, Any]:
     if not file.is_file():
         return {}
     try:
-        content = json.loads(file.read_text(encoding="utf-8"))
+        content = read_json(file)
     except (OSError, ValueError) as error:
         raise _unreadable(file, error) from error
     return content if isinstance(content, Mapping) else {}

@@ -151,7 +151,7 @@ async def _open_callable(setup: Setup, stack: AsyncExitStack) -> CallableService
     limits = Limits(settings.max_batch, settings.max_delay_ms / 1e3, settings.max_waiting)
     share = Path(setup.run) / "callable.sock"
     return await stack.enter_async_context(
-        served(settings.callable, limits=limits, wait=False, share=share)
+        served(settings.callable, limits=limits, wait=False, share=share, name=_name(settings))
     )
 
 
@@ -185,8 +185,12 @@ async def _open_grpc(settings: Settings, services: Services) -> GrpcServer | Non
 def _fixed_model(settings: Settings) -> Model | None:
     if settings.callable is None:
         return None
-    name = settings.served_name or settings.callable.rpartition(":")[2]
-    return Model(name, settings.version, int(time()))
+    return Model(_name(settings), settings.version, int(time()))
+
+
+def _name(settings: Settings) -> str:
+    """Return what clients call the callable."""
+    return settings.served_name or (settings.callable or "").rpartition(":")[2]
 
 
 def _not_ready(others: list[CallableService], progress_s: float) -> str | None:

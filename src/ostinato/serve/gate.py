@@ -19,6 +19,7 @@ from starlette.exceptions import HTTPException
 
 from ostinato.errors import OstinatoError
 from ostinato.serve.drain import closed
+from ostinato.serve.openai.about import param_of
 from ostinato.serve.openai.errors import HttpProblem, of_error, of_problem
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _OPEN = frozenset(
 """Answered at any time, and to anybody: who asks is a machine that looks after this one."""
 _PATIENCE_S = 3.0
 _DISCARD_S = 1.0
+_SHOWN = 120
 _PAGE = "/ui"
 """The page is no secret; what it shows is asked for with a key."""
 
@@ -111,7 +113,10 @@ class Gate:
     async def _answer(
         self, error: Exception, scope: Scope, receive: Receive, passage: _Passage
     ) -> None:
-        problem = as_problem(error)
+        problem = as_problem(error, scope["path"])
+        if problem.param is None:
+            names = scope.get("ostinato.names", {})
+            problem.param = param_of(problem, names)
         if problem.status == 500:
             _log.exception("a request failed", extra={"request_id": scope["ostinato.id"]})
         if passage.has_begun:
@@ -120,17 +125,29 @@ class Gate:
         await problem.response()(scope, receive, passage.send)
 
 
-def as_problem(error: Exception) -> HttpProblem:
-    """Return the answer to a request that ended in `error`."""
+def as_problem(error: Exception, path: str = "") -> HttpProblem:
+    """Return the answer to a request for `path` that ended in `error`."""
     if isinstance(error, HttpProblem):
         return error
     if isinstance(error, OstinatoError):
         return of_error(error)
     if isinstance(error, HTTPException):
-        return HttpProblem(error.status_code, str(error.detail))
+        return _of_routing(error, path)
     return HttpProblem(
         500, "the server failed at this request; its log has the request's id", code="OST6025"
     )
+
+
+def _of_routing(error: HTTPException, path: str) -> HttpProblem:
+    shown = path if len(path) <= _SHOWN else path[:_SHOWN] + "..."
+    if error.status_code == 405:
+        methods = (error.headers or {}).get("Allow", "another method")
+        problem = HttpProblem(405, f"{shown} is not asked like that; use {methods}")
+        problem.methods = methods
+        return problem
+    if error.status_code == 404:
+        return HttpProblem(404, f"there is nothing at {shown}; /openapi.json lists what there is")
+    return HttpProblem(error.status_code, "the request was not understood; see /openapi.json")
 
 
 def _is_one_of(given: bytes, keys: list[bytes]) -> bool:

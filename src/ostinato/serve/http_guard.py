@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from ostinato.serve.settings import Settings
 
 
+_NO_HTTP = "what came is no request of HTTP/1.1; send one, or TLS to a port that speaks it"
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """One connection, within the limits of `settings`."""
 
@@ -100,7 +103,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP."""
         if not self._is_refused:
-            self._refuse(HttpProblem(400, msg.rstrip(".").lower()))
+            self._refuse(HttpProblem(400, _NO_HTTP))
 
     def _arm(self) -> None:
         self._timer = self.loop.call_later(self._settings.header_s, self._too_slow)

@@ -32,7 +32,6 @@ class Talk:
     Attributes:
         prompt_tokens: Of all its prompts.
         new_tokens: Of all its answers so far.
-        cached_tokens: Prompt tokens that were found computed.
         error: What went wrong, once something has.
     """
 
@@ -50,7 +49,7 @@ class Talk:
         self.prompt_tokens = sum(len(one.prompt_ids) for one in asked)
         self._class = length_class(max(len(one.prompt_ids) for one in asked))
         self.new_tokens = 0
-        self.cached_tokens = 0
+        self._cached: dict[int, int] = {}
         self.error: Problem | None = None
 
     async def begin(self, request: Request | None) -> None:
@@ -88,12 +87,18 @@ class Talk:
         services.drain.watch(self, self.cut)
 
     def _admit(self) -> None:
-        breaker, metrics = self._services.breaker, self._services.metrics
-        if breaker is None:
+        breaker, metrics, link = (
+            self._services.breaker,
+            self._services.metrics,
+            self._services.link,
+        )
+        if breaker is None or link is None:
             return
         priority = max(one.priority for one in self._asked)
         now = monotonic()
-        if not breaker.admits(priority, now):
+        # Where nobody else is served, a refusal would help nobody: a machine that is too slow for
+        # its promise when idle answers late, and not never. Each front end knows its own requests.
+        if not breaker.admits(priority, now) and link.open_requests:
             metrics.shed("breaker")
             raise HttpProblem(
                 429,
@@ -112,14 +117,22 @@ class Talk:
     async def __aiter__(self) -> AsyncIterator[tuple[int, TokenBlock]]:
         if len(self._answers) == 1:
             async for block in self._answers[0]:
-                self._note(block)
+                self._note(0, block)
                 yield 0, block
             return
         async for prompt, block in _together(self._answers):
-            self._note(block)
+            self._note(prompt, block)
             yield prompt, block
 
-    def _note(self, block: TokenBlock) -> None:
+    @property
+    def cached_tokens(self) -> int:
+        """Prompt tokens that were found computed; each prompt counts once, however many answers.
+
+        The answers after the first one find what that one computed, which is no other request's.
+        """
+        return sum(self._cached.values())
+
+    def _note(self, prompt: int, block: TokenBlock) -> None:
         count = len(block.token_ids)
         if count:
             self._note_tokens(count)
@@ -130,7 +143,8 @@ class Talk:
                 if block.error.code == "OST6020":
                     self._services.metrics.aborted("engine-lost")
             if block.timing is not None:
-                self.cached_tokens += block.timing.cached_tokens
+                found = block.timing.cached_tokens
+                self._cached[prompt] = min(self._cached.get(prompt, found), found)
                 self._queued_s = block.timing.queued_s
 
     def _note_tokens(self, count: int) -> None:

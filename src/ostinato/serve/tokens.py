@@ -20,7 +20,20 @@ if TYPE_CHECKING:
 _SHORT = 256
 """Letters or tokens that are done in the event loop, in some 50 us."""
 _WORKERS = 2
+_SET = frozenset({"self", "template", "messages", "tools", "add_generation_prompt"})
+"""Names in a chat template that are not a request's to set."""
 _Answer = TypeVar("_Answer")
+
+
+def _unwritten(error: UsageError) -> UsageError:
+    """Return why a conversation cannot be written, without the words of what runs the template.
+
+    What a template itself says, such as that roles must alternate, is the model's word.
+    """
+    if error.code != "OST2030" or type(error.__cause__).__name__ == "TemplateError":
+        return error
+    fact = str(error.args[0]).partition(": ")[0]
+    return UsageError(fact, code=error.code, remedy=error.remedy)
 
 
 class Tokens:
@@ -65,14 +78,18 @@ class Tokens:
         self,
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
-        **variables: Any,
+        variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
         """Return the ids of a conversation, up to where the assistant begins to speak.
 
         Raises:
             UsageError: OST5040, OST5041, OST5042, OST2030: what cannot be written.
         """
-        return await self._in_thread(self.tokenizer.encode_conversation, messages, tools, variables)
+        encode = self.tokenizer.encode_conversation
+        try:
+            return await self._in_thread(encode, messages, tools, variables or {})
+        except UsageError as error:
+            raise _unwritten(error) from error
 
     async def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids.
@@ -98,10 +115,14 @@ class Tokens:
         return text
 
     @property
-    def speaks_tools(self) -> bool:
-        """Whether the model's chat template knows tools."""
+    def set_names(self) -> frozenset[str]:
+        """What the chat template knows by names that no request may set."""
+        return _SET | {"special_tokens", *self.tokenizer.special_tokens}
+
+    def reads(self, name: str) -> bool:
+        """Whether the model's chat template knows something, such as "tools"."""
         template = self.tokenizer.chat_template
-        return template is not None and "tools" in template
+        return template is not None and name in template
 
     def close(self) -> None:
         """End the threads."""

@@ -30,12 +30,23 @@ def test_every_row_is_measured_written_and_compared(
     assert all(row["tpot_ms"] > 0 and row["ttft_ms"] > 0 for row in ours)
     assert {row["engine"] for row in result["rows"]} > {"ostinato", "transformers"}
     assert not any("error" in row for row in result["rows"])
-    assert result["models"]["smollm2-135m"]["read_bytes"] > 0
+    facts = result["models"]["smollm2-135m"]
+    assert facts["read_bytes"] > 0
+    assert (facts["path"], facts["why"]) == (
+        "composable",
+        "the fused kernels need a CUDA device, and the model is on cpu",
+    )
+
+    result["rows"] = [{**row, "tpot_ms": 1e6, "ttft_ms": 1e6} for row in ours]
+    out.write_text(json.dumps(result))
+    code, _, err = run(capfd, *toy[:-2], "--no-peers", "--compare", out)
+    assert (code, "slower" in err) == (0, False)
 
     result["rows"] = [{**row, "tpot_ms": row["tpot_ms"] / 1e3} for row in ours]
     out.write_text(json.dumps(result))
     code, _, err = run(capfd, *toy[:-2], "--no-peers", "--compare", out)
     assert code == 2
+    assert err.splitlines()[-3].startswith("OST4025: ")
     assert "slower than before: smollm2-135m, batch 1: tpot_ms" in err
 
 

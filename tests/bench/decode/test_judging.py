@@ -80,7 +80,18 @@ def test_quantised_weights_have_a_target_of_their_own_and_no_other_engine_beside
 def test_kernels_are_shown_below_their_table() -> None:
     row = replace(ROW, kernels=(KernelTime("few_qkv", 32.0, 14.2),))
     assert row.to_dict()["kernels"] == ({"name": "few_qkv", "per_step": 32.0, "us": 14.2},)
-    assert "14.2    32.0 x few_qkv" in as_text(result(row))
+    shown = as_text(result(row))
+    assert "batch 1: kernels of a step, 14.2 us" in shown
+    assert "14.2    32.0 x few_qkv" in shown
+
+
+def test_the_table_states_the_floor_and_how_much_of_it_is_reached() -> None:
+    head, line = as_text(result(ROW)).splitlines()[3:5]
+    named = "batch ms/token tokens/s first, ms device, ms host floor, ms reached"
+    assert head.split() == named.split()
+    assert line.split() == (
+        ["ostinato", "1", "1.600", "625", "3.00", "1.580", "1.013", "0.550", "34.4%"]
+    )
 
 
 def test_other_engines_and_toys_are_not_judged() -> None:
@@ -98,6 +109,23 @@ def test_what_is_slower_beyond_noise_is_named() -> None:
         "llama3.2-1b, batch 1: tpot_ms 1.7, was 1.6"
     ]
     assert regressions(result(changed(tpot_ms=1.7, tpot_iqr_ms=0.1)), before) == []
+
+
+def test_first_tokens_have_a_noise_of_their_own() -> None:
+    before = result(changed(ttft_iqr_ms=0.2))
+    assert regressions(result(changed(ttft_ms=3.4)), before) == []
+    assert regressions(result(changed(ttft_ms=3.6)), before) == [
+        "llama3.2-1b, batch 1: ttft_ms 3.6, was 3"
+    ]
+
+
+def test_what_no_longer_runs_is_no_better_than_what_is_slower() -> None:
+    failed = DecodeRow("ostinato", "llama3.2-1b", 1, error="OutOfMemoryError")
+    assert regressions(result(failed), result(ROW)) == [
+        "llama3.2-1b, batch 1: was measured, now OutOfMemoryError"
+    ]
+    assert regressions(result(failed), result(failed)) == []
+    assert regressions(result(ROW), result(failed)) == []
 
 
 def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -92,9 +92,62 @@ def test_a_server_is_started_measured_and_ended(capfd: pytest.CaptureFixture[str
     server = result["server"]
     assert server["ready_s"] > 0
     assert "--model smollm2-135m --engine load=dummy" in server["command"]
+    assert server["objectives"] == "ttft=off, itl=off"
     port = int(server["command"].split("--port ")[1].split()[0])
     with socket.socket() as one:
         assert one.connect_ex(("127.0.0.1", port)) != 0  # it is gone
+
+
+@pytest.mark.slow
+def test_a_trace_and_a_closed_loop_are_measured_beside_the_engine_alone(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    words = ("--model", "smollm2-135m", "--tiny", "--beside", "--streams", "2", "--new", "16",
+             "--prompt", "8", "--speeds", "20,full", "--seconds", "10", "--max-len", "64",
+             "--clients", "1")  # fmt: skip
+    code, shown, err = run(capfd, *words)
+    assert code == 0, err
+    closed, paced, full = json.loads(shown.splitlines()[-1])["rows"]
+    assert [row["load"] for row in (paced, full)] == ["trace x20", "trace, full, 256 streams"]
+    assert paced["beside"] is None  # as fast as it comes is no share of what an engine can do
+    for row in (closed, full):
+        assert row["errors"] == {}
+        assert row["beside"]["error"] == ""
+        assert row["beside"]["share"] == pytest.approx(row["tok_s"] / row["beside"]["tok_s"])
+        assert row["beside"]["times"] > 0
+    assert closed["beside"]["tok_s"] > 0
+    assert "beside the engine alone: " in shown
+    assert err.index("the engine alone") < err.index("waiting for the server")
+
+
+@pytest.mark.slow
+def test_bursts_are_shed_cleanly_and_who_is_let_in_is_served_well(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    words = ("--model", "smollm2-135m", "--tiny", "--arrivals", "code", "--speeds", "60",
+             "--seconds", "120", "--max-len", "200", "--rising", "0", "--clients", "2",
+             "--ttft-ms", "60000", "--tpot-ms", "60000",
+             "--server", "--max-waiting 4 --max-batch 2 --objective ttft=30")  # fmt: skip
+    code, shown, err = run(capfd, *words)
+    assert code == 0, err
+    result = json.loads(shown.splitlines()[-1])
+    assert result["server"]["objectives"] == "ttft=30"
+    [row] = result["rows"]
+    assert row["shed"] > 0, "the queue holds four, and dozens come at once"
+    assert row["shed_without_retry"] == 0
+    assert row["errors"] == {}, "neither a 5xx nor a stream that is cut"
+    assert row["whole"] == row["requests"] - row["shed"] > 0
+    assert row["kept_of_accepted"] == 1.0
+
+
+@pytest.mark.slow
+def test_an_engine_alone_that_does_not_start_says_what_it_said(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    status, out, err = run(capfd, "--model", "/there/is/none", "--beside")
+    assert (status, out) == (2, "")
+    assert "OST4042: the engine alone ended with status 1" in err
+    assert "/there/is/none" in err
 
 
 @pytest.mark.slow
@@ -116,7 +169,9 @@ def test_a_server_that_does_not_start_says_what_it_said(capfd: pytest.CaptureFix
         (("--url", "https://localhost:8000"), "OST4041"),
         (("--url", "http://127.0.0.1:1"), "OST4042"),
         (("--url", "http://127.0.0.1:1", "--compare", __file__), "OST4024"),
-        (("--url", "http://127.0.0.1:1", "--beside", __file__), "OST4024"),
+        (("--url", "http://127.0.0.1:1", "--beside"), "OST4021"),
+        (("--model", "smollm2", "--beside", "--cancelled", "0.1"), "OST4021"),
+        (("--url", "http://127.0.0.1:1", "--speeds", "1", "--arrivals", "/no/file"), "OST4022"),
         (("--url", "http://127.0.0.1:1", "--speeds", "1", "--arrivals", __file__), "OST4022"),
     ],
 )

@@ -10,6 +10,7 @@ from ostinato.bench.serve.planning import (
     Kind,
     Level,
     Shape,
+    as_fast_as_taken,
     as_in_trace,
     closed_loop,
     poisson,
@@ -48,6 +49,14 @@ def test_a_trace_is_sent_faster_with_its_own_lengths() -> None:
     assert [one.is_counted for one in planned] == [False, True]
 
 
+def test_a_trace_as_fast_as_it_is_taken_keeps_its_order_in_streams_without_a_clock() -> None:
+    arrivals = [(float(n), n + 1, 2) for n in range(5)]
+    streams = as_fast_as_taken(arrivals, 2, SHAPE)
+    assert [[len(one.prompt) for one in stream] for stream in streams] == [[1, 3, 5], [2, 4]]
+    assert all(one.at_s is None and one.is_counted for one in chain(*streams))
+    assert len(as_fast_as_taken(arrivals, 9, SHAPE)) == 5
+
+
 def test_so_many_clients_go_away_half_way() -> None:
     streams = closed_loop(1, 1000, Shape(1, 20, 50, cancelled=0.3))
     gone = [one.cancel_after for one in streams[0] if one.cancel_after is not None]
@@ -65,21 +74,29 @@ def test_every_stream_is_dealt_to_one_client_and_evenly(clients: int, parts: int
 
 
 def test_loads_are_read_in_order() -> None:
-    assert read_levels("1, 64", "2.5", "4") == (
+    levels = read_levels("1, 64", "2.5", "4,full")
+    assert levels == (
         Level(Kind.CLOSED, 1),
         Level(Kind.CLOSED, 64),
         Level(Kind.POISSON, 2.5),
         Level(Kind.TRACE, 4),
+        Level(Kind.FULL, 256),
     )
-    assert [str(level) for level in read_levels("1,64", "2.5", "4")] == [
+    assert [str(level) for level in levels] == [
         "1 stream",
         "64 streams",
         "2.5 requests/s",
         "trace x4",
+        "trace, full, 256 streams",
     ]
+    assert [level.streams for level in levels] == [1, 64, None, None, 256]
+    assert [level.is_trace for level in levels] == [False, False, False, True, True]
 
 
-@pytest.mark.parametrize("words", [("0", "", ""), ("1.5", "", ""), ("", "x", ""), ("", "", "-1")])
+@pytest.mark.parametrize(
+    "words",
+    [("0", "", ""), ("1.5", "", ""), ("", "x", ""), ("", "", "-1"), ("full", "", "")],
+)
 def test_what_is_no_load_is_refused(words: tuple[str, str, str]) -> None:
     with pytest.raises(UsageError) as caught:
         read_levels(*words)

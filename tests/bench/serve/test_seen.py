@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from ostinato.bench.claims import Verdict
+from ostinato.bench.serve.beside import Alone, compare
 from ostinato.bench.serve.judging import claims_of
 from ostinato.bench.serve.objective import Objective, percentiles
 from ostinato.bench.serve.rows import ServeResult, ServeRow, regressions
@@ -128,22 +130,39 @@ def test_the_targets_are_judged_by_the_numbers(
 
 
 @pytest.mark.parametrize(
-    ("offline", "verdicts"),
+    ("alone", "verdicts"),
     [
-        ({"tok_s": 70_000.0, "tpot_ms": 3.9}, [True, True]),
-        ({"tok_s": 80_000.0, "tpot_ms": 3.9}, [False, True]),
-        ({"tok_s": 70_000.0, "tpot_ms": 3.7}, [True, False]),
-        ({"tok_s": None, "tpot_ms": 3.9}, [True]),
+        (Alone(70_000.0, 3.9), [True, True]),
+        (Alone(80_000.0, 3.9), [False, True]),
+        (Alone(70_000.0, 3.7), [True, False]),
+        (Alone(70_000.0, None), [True]),
     ],
 )
 def test_a_server_is_judged_by_what_its_engine_gives_alone(
-    offline: dict[str, float | None], verdicts: list[bool]
+    alone: Alone, verdicts: list[bool]
 ) -> None:
     one = result()
-    other = ServeResult(
-        {**one.head, "offline": {"256": offline, "1": {"tok_s": 1.0}}}, rows=one.rows
-    )
+    (row,) = one.rows
+    other = replace(one, rows=(replace(row, beside=compare(row.summary, alone)),))
     claims = [claim for claim in claims_of(other) if "engine's own" in claim.about]
+    assert [claim.verdict is Verdict.MET for claim in claims] == verdicts
+
+
+@pytest.mark.parametrize(
+    ("changed", "verdicts"),
+    [
+        ({"shed": 3}, [True, True]),
+        ({"kept_of_accepted": 0.94}, [False, True]),
+        ({"shed": 3, "shed_without_retry": 1}, [True, False]),
+        ({"errors": {"status 503: draining": 1}}, [True, False]),
+    ],
+)
+def test_of_a_trace_who_is_let_in_is_served_well_and_who_is_not_is_told(
+    changed: dict[str, Any], verdicts: list[bool]
+) -> None:
+    one = result(**changed)
+    rows = tuple(replace(row, load="trace x4", prompt=0, new=0) for row in one.rows)
+    claims = claims_of(replace(one, rows=rows))
     assert [claim.verdict is Verdict.MET for claim in claims] == verdicts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 from ostinato.doctor.collect.event_loop import EventLoops
 from ostinato.doctor.collect.notebook import Notebook
@@ -36,3 +37,17 @@ def test_a_callback_that_is_timed_already_is_not_counted_twice() -> None:
         patches.undo()
         loops.stop()
     assert loops.fields()["loop_blocks"] == ()
+
+
+def test_callbacks_that_nobody_looked_at_count_where_their_coroutine_stood() -> None:
+    loops = EventLoops(Notebook(), Patches())
+    coroutine, at = Place("service.py", 3), Place("model.py", 40, code="model(x)")
+    loops._met[coroutine] = Counter({at: 2})
+    for place, took_ms in ((at, 30), (coroutine, 50), (Place("other.py", 1), 70)):
+        loops._count(place, 0, took_ms * 1_000_000)
+    blocks = loops.fields()["loop_blocks"]
+    found = [(b.place.path, b.op, b.count, b.longest_us) for b in blocks]
+    assert found == [
+        ("model.py", "model(x)", 2, 50_000.0),
+        ("other.py", "a callback", 1, 70_000.0),
+    ]

@@ -184,6 +184,42 @@ def test_a_program_that_forks_is_reported_once_and_its_child_runs_unwatched(
     assert ran.codes == ["OST101"]
 
 
+REPLACED = """
+import os
+try:
+    os.execv("/nowhere/program", ["program"])
+except FileNotFoundError:
+    print("still here", flush=True)
+model(torch.ones(2, 8))
+os.execvp("sh", ["sh", "-c", "exit 4"])
+"""
+
+
+def test_a_program_that_puts_another_in_its_place_is_reported(tmp_path: Path) -> None:
+    ran = run_agent(tmp_path, SLOW + REPLACED)
+    assert (ran.status, ran.stdout) == (4, "still here\n")
+    assert ran.codes == ["OST101"]
+    assert "put another one in its place" in ran.report
+
+
+CLOSING = """
+import os
+os.closerange(3, 256)
+mine = [os.open(os.devnull, os.O_RDONLY) for _ in range(40)]
+model(torch.ones(2, 8))
+import time
+time.sleep(0.2)
+[os.fstat(number) for number in mine]
+print("all open", flush=True)
+"""
+
+
+def test_a_program_that_closes_every_file_keeps_its_own(tmp_path: Path) -> None:
+    ran = run_agent(tmp_path, SLOW + CLOSING)
+    assert (ran.status, ran.stdout) == (0, "all open\n")
+    assert ran.codes == ["OST101"]
+
+
 WORKERS = """
 import multiprocessing
 

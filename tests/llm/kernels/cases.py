@@ -13,11 +13,20 @@ from ostinato.llm.kernels.turn_rows import Place
 
 # Inputs are rounded before kernel and oracle compute; what differs is their own rounding.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 8e-3}
+_FENCE = 4096  # numbers; keeps tensors aligned
 
 
 def random(*shape: int, dtype: torch.dtype, device: torch.device, scale: float = 1.0) -> Tensor:
     """Return normal numbers."""
     return (torch.randn(*shape, device=device) * scale).to(dtype)
+
+
+def fenced(tensor: Tensor) -> Tensor:
+    """Return the same numbers with memory full of not-a-numbers before and behind them."""
+    room = tensor.new_full((tensor.numel() + 2 * _FENCE,), torch.nan)
+    inside = room[_FENCE:-_FENCE]
+    inside.copy_(tensor.flatten())
+    return inside.view(tensor.shape)
 
 
 def apart(found: Tensor, expected: Tensor) -> float:
@@ -38,7 +47,7 @@ def matrix_of(
         codes = torch.randint(-127, 128, (outputs, inputs), dtype=torch.int8, device=device)
         return Matrix(codes, torch.rand(outputs, device=device) / 128 * inputs**-0.5, bias)
     weight = random(outputs, inputs, dtype=dtype, device=device, scale=inputs**-0.5)
-    return Matrix(weight, None, bias)
+    return Matrix(fenced(weight), None, bias)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from llm.kernels.cases import (
     apart,
     cached,
     exact,
+    fenced,
     matrix_of,
     place_of,
     random,
@@ -52,8 +53,8 @@ def assert_qkv(
     *,
     is_early: bool,
 ) -> None:
-    x = random(rows, size, dtype=dtype, device=device)
-    norm = random(size, dtype=dtype, device=device)
+    x = fenced(random(rows, size, dtype=dtype, device=device))
+    norm = fenced(random(size, dtype=dtype, device=device))
     matrix = matrix_of(heads.wide, size, kind, dtype, device)
     place = place_of(heads, rows, dtype, device)
     truth = exact(place)
@@ -86,8 +87,8 @@ def assert_gate_up(
     is_early: bool,
 ) -> None:
     wide = inner if activation is None else 2 * inner
-    x = random(rows, size, dtype=dtype, device=device)
-    norm = random(size, dtype=dtype, device=device)
+    x = fenced(random(rows, size, dtype=dtype, device=device))
+    norm = fenced(random(size, dtype=dtype, device=device))
     matrix = matrix_of(wide, size, kind, dtype, device)
     expected = few_gate_up_plain(x.double(), norm.double(), EPS, matrix, activation)
     found = few_gate_up(x, norm, EPS, matrix, activation, plan=plan, is_early=is_early)
@@ -112,8 +113,8 @@ def assert_product_add(
     *,
     is_early: bool,
 ) -> None:
-    x = random(rows, hidden, dtype=dtype, device=device)
-    h = random(rows, size, dtype=dtype, device=device)
+    x = fenced(random(rows, hidden, dtype=dtype, device=device))
+    h = fenced(random(rows, size, dtype=dtype, device=device))
     matrix = matrix_of(hidden, size, kind, dtype, device)
     expected = x.double()
     few_product_add_plain(expected, h.double(), matrix)

@@ -12,6 +12,7 @@ from llm.kernels.cases import (
     apart,
     cached,
     exact,
+    fenced,
     matrix_of,
     place_of,
     random,
@@ -44,8 +45,8 @@ SIZES = pytest.mark.parametrize("size", [96, 72])
 
 def weighed_of(rows: int, size: int, dtype: torch.dtype, device: torch.device) -> Weighed:
     """Return tokens that three programs have written."""
-    x = random(rows, size, dtype=dtype, device=device)
-    squares = torch.rand(3, rows, device=device) * size / 2
+    x = fenced(random(rows, size, dtype=dtype, device=device))
+    squares = fenced(torch.rand(3, rows, device=device) * size / 2)
     return Weighed(x, squares, EPS)
 
 
@@ -142,10 +143,10 @@ def assert_product_add(
     *,
     is_early: bool,
 ) -> None:
-    x = random(rows, hidden, dtype=dtype, device=device)
-    h = random(rows, size, dtype=dtype, device=device)
+    x = fenced(random(rows, hidden, dtype=dtype, device=device))
+    h = fenced(random(rows, size, dtype=dtype, device=device))
     matrix = matrix_of(hidden, size, kind, dtype, device)
-    norm = random(hidden, dtype=dtype, device=device)
+    norm = fenced(random(hidden, dtype=dtype, device=device))
     total = x.double()
     expected = tiled_product_add_plain(total, h.double(), matrix, NextNorm(norm.double(), EPS))
     room = SplitRoom.empty(device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,12 @@ pytest.importorskip("triton")
 from ostinato.llm.kernels.few_rows import FewPlan
 from ostinato.llm.kernels.tiled_rows import TilePlan
 from ostinato.llm.models.fused_plans import LIBRARY, LayerPlan, LayerPlans, Product, tile_plan
-from ostinato.llm.models.measuring import candidates
+from ostinato.llm.models.plan_candidates import candidates
 from ostinato.llm.models.plan_file import PACKAGED, keep_plans, own_file, read_plans
 
 FEW = LayerPlan(*(FewPlan(outputs, 512, 4, is_spread=True) for outputs in (1, 2, 4, 8)))
 MIXED = LayerPlan(TilePlan(16, 64, 4, 5), None, TilePlan(32, 128, 8, 3, 128, 4, False), None)
-PLANS = LayerPlans((1, 64), (FEW, MIXED, LIBRARY))
+PLANS = LayerPlans((1, 64), (FEW, MIXED, LIBRARY), measured=(1, 32))
 
 
 def test_what_is_kept_is_read(tmp_path: Path) -> None:
@@ -39,6 +40,17 @@ def test_what_is_kept_is_read(tmp_path: Path) -> None:
         '{"version": 2, "plans": {"a": {}}}',
         '{"version": 1, "plans": {"a": {"up_to": [1], "plans": []}}}',
         '{"version": 1, "plans": {"a": {"up_to": [], "plans": [{"qkv": {"kind": "none"}}]}}}',
+        *(
+            '{"version": 1, "plans": {"a": {"up_to": [], "plans": [{"out": null, "gate_up": null, '
+            f'"down": null, "qkv": {product}}}]}}}}}}'
+            for product in (
+                '{"kind": "few", "outputs": 3, "chunk": 64, "warps": 1}',
+                '{"kind": "few", "outputs": 2, "chunk": "64", "warps": 1}',
+                '{"kind": "few", "outputs": 2, "chunk": 64, "warps": 1, "is_spread": 1}',
+                '{"kind": "tile", "outputs": 8, "chunk": 64, "warps": 4, "stages": 3}',
+                '{"kind": "tile", "outputs": 16, "chunk": 64, "warps": 4, "stages": 0}',
+            )
+        ),
     ],
 )
 def test_a_broken_file_is_told_and_written_over(
@@ -50,6 +62,32 @@ def test_a_broken_file_is_told_and_written_over(
     assert "cannot be read and are not used" in caplog.text
     keep_plans(file, "a", PLANS)
     assert read_plans(file, "a") == PLANS
+
+
+def test_who_writes_at_the_same_time_loses_nothing(tmp_path: Path) -> None:
+    # A lock on a file that each opens for itself keeps threads apart as it does processes.
+    file = tmp_path / "plans.json"
+    keys = [f"{writer} {each}" for writer in range(4) for each in range(10)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda key: keep_plans(file, key, PLANS), keys))
+    assert sorted(json.loads(file.read_text())["plans"]) == sorted(keys)
+    assert [path.name for path in tmp_path.iterdir()] == ["plans.json"]
+
+
+def test_a_file_that_cannot_be_written_whole_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "plans.json"
+    keep_plans(file, "a", PLANS)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    keep_plans(file, "b", PLANS)
+    assert "No space left" in caplog.text
+    assert read_plans(file, "a") == PLANS
+    assert [path.name for path in tmp_path.iterdir()] == ["plans.json"]
 
 
 def test_a_place_that_cannot_be_written_is_told(

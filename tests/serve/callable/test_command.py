@@ -13,6 +13,7 @@ import openai
 import psutil
 import pytest
 import tritonclient.grpc as triton
+from prometheus_client.parser import text_string_to_metric_families
 
 from serve.embeddings.test_embeddings import write
 from serve.processes import Service, served
@@ -61,6 +62,51 @@ def test_a_callable_is_served_survives_a_kill_and_stops_in_order(
         assert [one.json()["outputs"][0]["data"][0] for one in found] == [0, 1, 2]
         wait_for(service.is_ready, 60)
         assert model_process(service).pid != victim.pid
+        assert service.stop() == 0
+
+
+def numbers_of(service: Service, model: str) -> dict[str, float]:
+    """The metrics of a model, by what they are called and their labels beside the model's name."""
+    text = httpx.get(f"{service.url}/metrics", timeout=10).text
+    return {
+        f"{sample.name} {' '.join(v for k, v in sorted(sample.labels.items()) if k != 'model')}": (
+            sample.value
+        )
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.labels.get("model", model) == model
+    }
+
+
+@pytest.mark.slow
+def test_metrics_tell_the_batches_and_calls_of_a_callable_and_outlive_its_process(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(repository / "tests"))
+    options = ("--callable", "serve.callable.small_models:scaled", "--served-name", "scaled",
+               "--max-batch", "4", "--max-delay-ms", "300", "--front-ends", "2")  # fmt: skip
+    with served(tmp_path, *options) as service:
+        with ThreadPoolExecutor(3) as pool:
+            found = list(pool.map(lambda n: ask(service, n), range(3)))
+        assert [one.status_code for one in found] == [200] * 3
+        told = numbers_of(service, "scaled")
+        assert told["ostinato_model_answers_total answered"] == 3
+        assert told["ostinato_model_rows_total "] == 3
+        batches = told["ostinato_model_batches_total "]
+        assert 1 <= batches <= 3
+        assert told["ostinato_model_calls_total replayed "] == batches
+        assert told["graph_calls_total replayed "] == batches
+        assert told["ostinato_model_busy_seconds_total "] > 0
+        padded = told["ostinato_model_padded_rows_total "]
+        assert sum(v for k, v in told.items() if k.startswith("graph_bucket_padding")) == padded
+        assert sum(v for k, v in told.items() if k.startswith("graph_bucket_rows")) == 3 + padded
+        assert told["graph_bytes "] > 0
+        assert told["ostinato_model_waiting_requests "] == 0
+        model_process(service).kill()
+        assert ask(service, 1).status_code == 200
+        again = numbers_of(service, "scaled")
+        assert again["ostinato_model_answers_total answered"] == 4
+        assert again["ostinato_requests_ended_total infer stop"] == 4
         assert service.stop() == 0
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 import torch
 
-from ostinato.errors import OstinatoError, UsageError
+from ostinato.errors import OstinatoError, ResourceError, UsageError
 from ostinato.graphs import graphed
 from ostinato.serve.callable import Array, Servable, TensorSpec
 from ostinato.serve.callable.arrays import from_numbers, numbers
@@ -87,6 +87,42 @@ def test_one_bad_request_of_a_batch_fails_alone_and_the_log_alone_has_its_words(
     assert "13 is not taken" not in str(bad)
     assert "13 is not taken" in caplog.text
     assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x: (x * 2)[:1],
+        lambda x: (x * 2)[:0],
+        lambda x: (x * 2).sum(),
+        lambda x: (x * 2).double(),
+        lambda _: None,
+    ],
+    ids=["fewer-rows", "no-rows", "one-number", "another-dtype", "nothing"],
+)
+def test_what_the_description_does_not_promise_is_the_models_fault_and_nobodys_answer(
+    wrong: Callable[[torch.Tensor], object],
+) -> None:
+    def sometimes(x: torch.Tensor) -> object:
+        return wrong(x) if bool(x[0, 0] > 0) else x * 2
+
+    model = Model(Servable(sometimes, {"x": TensorSpec("FP32", (-1, 4))}))
+    model.warm()
+    two = {"x": from_numbers("x", "FP32", (2, 4), [1.0] * 8)}
+    (answer,) = model.run([two])
+    assert isinstance(answer, ResourceError)
+    assert answer.code == "OST6055"
+    (fine,) = model.run([row(-1, 0, 0, 0)])
+    assert output(fine) == [-2, 0, 0, 0]
+
+
+@pytest.mark.parametrize("made", [lambda x: x, lambda x: (x,), lambda x: {"y": x}])
+def test_fewer_outputs_than_are_named_are_refused_before_traffic_comes(
+    made: Callable[[torch.Tensor], object],
+) -> None:
+    declared = Servable(made, {"x": TensorSpec("FP32", (-1, 4))}, outputs=("y", "z"))
+    with pytest.raises(UsageError, match=r"'z'|1 outputs, and 2 are named"):
+        Model(declared).warm()
 
 
 def test_padding_is_a_row_that_the_model_is_known_to_take() -> None:

@@ -115,8 +115,8 @@ def test_a_stop_text_ends_the_answer_and_is_named_as_the_reason(served: Front, a
         (b'{"text_input": "a", "parameters": {"max_tokens": 0}}', "max_tokens"),
         (b'{"text_input": "a", "parameters": {"hotness": 1}}', "hotness"),
         (b'{"text_input": "a", "parameters": {"n": 2}}', "one answer"),
-        (b"{", "request for text"),
-        (b"[" * 100_000, "request for text"),
+        (b"{", "no JSON: it ends in the middle"),
+        (b"[" * 100_000, "must be an object, got a list"),
     ],
 )
 def test_a_request_that_is_wrong_is_422_with_what_is_wrong(

@@ -111,19 +111,23 @@ def _judge(
 
 
 def regressions(now: DecodeResult, before: DecodeResult) -> list[str]:
-    """Say what got slower than noise explains, a line each."""
+    """Say what got slower than noise explains, and what no longer runs, a line each."""
     found = []
     for row in now.rows:
         old = before.row(row.engine, row.model, row.batch)
-        if not row.engine.startswith(OURS) or old is None:
-            continue
-        for name in ("tpot_ms", "ttft_ms"):
-            new_ms, old_ms = getattr(row, name), getattr(old, name)
-            if new_ms is None or old_ms is None:
-                continue
-            most = old_ms * (1 + _NOISE) + 2 * max(row.tpot_iqr_ms or 0, old.tpot_iqr_ms or 0)
-            if new_ms > most:
-                found.append(
-                    f"{row.model}, batch {row.batch}: {name} {new_ms:.4g}, was {old_ms:.4g}"
-                )
+        if row.engine.startswith(OURS) and old is not None:
+            found += [f"{row.model}, batch {row.batch}: {said}" for said in _worse(row, old)]
     return found
+
+
+def _worse(row: DecodeRow, old: DecodeRow) -> Iterator[str]:
+    if row.error and not old.error:
+        yield f"was measured, now {row.error}"
+    for name in ("tpot", "ttft"):
+        (new_ms, old_ms), apart = (
+            [getattr(each, f"{name}_{part}") for each in (row, old)] for part in ("ms", "iqr_ms")
+        )
+        if new_ms is None or old_ms is None:
+            continue
+        if new_ms > old_ms * (1 + _NOISE) + 2 * max(each or 0 for each in apart):
+            yield f"{name}_ms {new_ms:.4g}, was {old_ms:.4g}"

@@ -123,7 +123,8 @@ def _row(
         wholes = [_run(engine, batch, work.new + 1, work, chance) for _ in range(work.wholes)]
     except Exception as error:  # noqa: BLE001 - it becomes a row of the result, in full view
         return DecodeRow(label, name, batch, error=error_text(error))
-    first_s = median(firsts)
+    first = Spread.of([each * 1e6 for each in firsts])
+    first_s = first.median_us / 1e6
     spread = Spread.of([(whole.seconds - first_s) / work.new * 1e6 for whole in wholes])
     spans = [whole.span_s / whole.steps * 1e3 for whole in wholes if whole.steps and whole.span_s]
     return DecodeRow(
@@ -133,6 +134,7 @@ def _row(
         tpot_ms=spread.median_us / 1e3,
         ttft_ms=first_s * 1e3,
         tpot_iqr_ms=spread.iqr_us / 1e3,
+        ttft_iqr_ms=first.iqr_us / 1e3,
         tok_s=batch / spread.median_us * 1e6,
         span_ms=median(spans) if spans else None,
         floor_ms=floor_ms,
@@ -144,14 +146,12 @@ def _with_kernels(row: DecodeRow, engine: Engine, work: Work, chance: random.Ran
     if row.error:
         return row
     try:
-        run = partial(_steps, engine, row.batch, work.new, work, chance)
-        return replace(row, kernels=kernels_of(run))
+        first, whole = (
+            partial(_run, engine, row.batch, new, work, chance) for new in (1, work.new + 1)
+        )
+        return replace(row, kernels=kernels_of(first, whole))
     except Exception as error:  # noqa: BLE001 - the row's own numbers are good all the same
         return replace(row, setting=f"{row.setting}; no kernels: {error_text(error)}")
-
-
-def _steps(engine: Engine, batch: int, new: int, work: Work, chance: random.Random) -> int:
-    return _run(engine, batch, new, work, chance).steps
 
 
 def _run(engine: Engine, batch: int, new: int, work: Work, chance: random.Random) -> _Timed:

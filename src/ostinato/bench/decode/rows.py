@@ -34,7 +34,7 @@ class DecodeRow:
     Attributes:
         ttft_ms: From the submission of the whole batch at once to the end of its first tokens.
         tpot_ms: Per step thereafter: (time for 129 tokens - time for 1) / 128.
-        tpot_iqr_ms: How far its repeats lie apart.
+        tpot_iqr_ms, ttft_iqr_ms: How far their repeats lie apart.
         tok_s: New tokens of the whole batch per second, after the first ones.
         span_ms: Time per step that launches took on the device, by its own events.
         floor_ms: The weights' bytes at the best read bandwidth of this run.
@@ -49,6 +49,7 @@ class DecodeRow:
     tpot_ms: float | None = None
     ttft_ms: float | None = None
     tpot_iqr_ms: float | None = None
+    ttft_iqr_ms: float | None = None
     tok_s: float | None = None
     span_ms: float | None = None
     floor_ms: float | None = None
@@ -125,7 +126,7 @@ def read_result(file: Path) -> DecodeResult:
             for row in values["rows"]
         )
         return DecodeResult(values, float(values.get("read_tb_s", 0)), values["models"], rows)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{file} is no result of this benchmark: {error!r:.120}",
             code="OST4024",

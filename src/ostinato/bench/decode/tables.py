@@ -7,7 +7,18 @@ from ostinato.bench.decode.rows import DecodeResult, DecodeRow
 from ostinato.bench.tables import aligned, claim_lines
 from ostinato.units import format_bytes
 
-_HEAD = ("", "batch", "ms/token", "tokens/s", "first, ms", "device, ms", "host", "of floor", "")
+_HEAD = (
+    "",
+    "batch",
+    "ms/token",
+    "tokens/s",
+    "first, ms",
+    "device, ms",
+    "host",
+    "floor, ms",
+    "reached",
+    "",
+)
 
 
 def as_text(result: DecodeResult) -> str:
@@ -30,7 +41,8 @@ def as_text(result: DecodeResult) -> str:
 
 
 def _kernels(row: DecodeRow) -> str:
-    lines = [f"{row.engine}, {row.model}, batch {row.batch}: kernels of a step, us"]
+    us = sum(each.us for each in row.kernels)
+    lines = [f"{row.engine}, {row.model}, batch {row.batch}: kernels of a step, {us:.1f} us"]
     lines += [f"{each.us:9.1f}  {each.per_step:6.1f} x {each.name}" for each in row.kernels[:12]]
     return "\n".join(lines)
 
@@ -44,6 +56,7 @@ def _cells(row: DecodeRow) -> tuple[str, ...]:
         _number(row.ttft_ms, ".2f"),
         _number(row.span_ms, ".3f"),
         _number(row.host_ratio, ".3f"),
+        _number(row.floor_ms, ".3f"),
         _number(row.floor_share, ".1%"),
         row.error or row.setting,
     )

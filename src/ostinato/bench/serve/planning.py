@@ -1,7 +1,8 @@
 """Who asks for what, and when: loads as a benchmark offers them, and their share for each client.
 
-Closed loop: so many streams, each with its next request as soon as the last one ended. Open loop:
-requests come when they come, whether the server keeps up or not, at random or as in a trace. Pure.
+Closed loop: so many streams, each with its next request as soon as the last one ended; a trace that
+is offered so loads the server fully, whatever it can do. Open loop: requests come when they come,
+whether the server keeps up or not, at random or as in a trace. Pure.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ class Kind(StrEnum):
     CLOSED = "closed"
     POISSON = "poisson"
     TRACE = "trace"
+    FULL = "full"
+
+
+_FULL_STREAMS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +34,33 @@ class Level:
     """One load that is measured.
 
     Attributes:
-        size: Streams of a closed loop; requests per second; or how much faster than in the trace.
+        size: Streams of a closed loop, or of a trace as fast as it is taken; requests per second;
+            or how much faster than in the trace.
     """
 
     kind: Kind
     size: float
 
+    @property
+    def streams(self) -> int | None:
+        """Requests that live together; None where they come when they come."""
+        return int(self.size) if self.kind in (Kind.CLOSED, Kind.FULL) else None
+
+    @property
+    def is_trace(self) -> bool:
+        """Whether the lengths of its requests are a trace's."""
+        return self.kind in (Kind.TRACE, Kind.FULL)
+
     def __str__(self) -> str:
-        if self.kind is Kind.CLOSED:
-            return f"{self.size:g} stream{'s' * (self.size != 1)}"
-        return f"{self.size:g} requests/s" if self.kind is Kind.POISSON else f"trace x{self.size:g}"
+        match self.kind:
+            case Kind.CLOSED:
+                return f"{self.size:g} stream{'s' * (self.size != 1)}"
+            case Kind.POISSON:
+                return f"{self.size:g} requests/s"
+            case Kind.TRACE:
+                return f"trace x{self.size:g}"
+            case Kind.FULL:
+                return f"trace, full, {self.size:g} streams"
 
 
 def read_levels(streams: str, rates: str, speeds: str) -> tuple[Level, ...]:
@@ -50,6 +72,9 @@ def read_levels(streams: str, rates: str, speeds: str) -> tuple[Level, ...]:
     found = []
     for kind, text in ((Kind.CLOSED, streams), (Kind.POISSON, rates), (Kind.TRACE, speeds)):
         for word in filter(None, (part.strip() for part in text.split(","))):
+            if kind is Kind.TRACE and word == "full":
+                found.append(Level(Kind.FULL, _FULL_STREAMS))
+                continue
             try:
                 size = float(word)
             except ValueError:
@@ -58,7 +83,7 @@ def read_levels(streams: str, rates: str, speeds: str) -> tuple[Level, ...]:
                 raise UsageError(
                     f"a load must be a number above 0, got {word!r}",
                     code="OST4021",
-                    remedy="pass --streams 1,64, --rates 2.5,10 or --speeds 1,4",
+                    remedy="pass --streams 1,64, --rates 2.5,10 or --speeds 1,4,full",
                 )
             found.append(Level(kind, size))
     return tuple(found) or (Level(Kind.CLOSED, 1), Level(Kind.CLOSED, 64))
@@ -152,6 +177,15 @@ def as_in_trace(
         )
         for at_s, prompt, new in arrivals
     ]
+
+
+def as_fast_as_taken(
+    arrivals: Sequence[tuple[float, int, int]], streams: int, shape: Shape, *, seed: int = 0
+) -> list[list[Planned]]:
+    """Return a trace's requests in its order, dealt to streams that each ask again at once."""
+    planned = as_in_trace(arrivals, 1.0, shape, seed=seed)
+    timeless = [msgspec.structs.replace(one, at_s=None) for one in planned]
+    return [timeless[first::streams] for first in range(min(streams, len(timeless)))]
 
 
 def _drawn(

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ostinato.bench.serve.beside import Beside
 from ostinato.bench.serve.objective import Objective
 from ostinato.bench.serve.seen import Summary
 from ostinato.errors import UsageError
@@ -25,6 +26,7 @@ class ServeRow:
         prompt, new: Tokens of each request; 0 where a trace says.
         repeats: How often it was offered; the numbers are of the repeat with the median rate.
         tok_s_all: The rate of every repeat.
+        beside: The engine alone at the same work; None: it was not asked for.
     """
 
     model: str
@@ -34,12 +36,14 @@ class ServeRow:
     repeats: int = 1
     tok_s_all: tuple[float, ...] = ()
     summary: Summary | None = None
+    beside: Beside | None = None
     error: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return values that JSON can hold."""
         values = asdict(self)
         summary = values.pop("summary") or {}
+        values["beside"] = None if self.beside is None else self.beside.to_dict()
         return values | {key: value for key, value in summary.items() if value is not None}
 
 
@@ -83,7 +87,7 @@ def read_rows(file: Path) -> Before:
         return {
             (row["model"], row["load"], row["prompt"], row["new"]): row for row in values["rows"]
         }
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise UsageError(
             f"{file} is no result of this benchmark: {error!r:.120}",
             code="OST4024",

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from ostinato.bench.attempt import error_text
-from ostinato.bench.decode import read_result
 from ostinato.bench.decode.models import MODELS, TINY
-from ostinato.bench.decode.rows import OURS
 from ostinato.bench.head import describe_run, version_of
-from ostinato.bench.offline.arrivals import WINDOW_S, draw_window, fitted, read_window
 from ostinato.bench.run import device_named
+from ostinato.bench.serve.alone import Load, measure_alone
+from ostinato.bench.serve.arriving import CHAT, window
+from ostinato.bench.serve.beside import Alone, compare
 from ostinato.bench.serve.client import Share
 from ostinato.bench.serve.clients import Clients, clients
 from ostinato.bench.serve.objective import Objective
@@ -24,6 +24,7 @@ from ostinato.bench.serve.planning import (
     Level,
     Planned,
     Shape,
+    as_fast_as_taken,
     as_in_trace,
     closed_loop,
     poisson,
@@ -51,12 +52,12 @@ class ServeOptions:
         levels: The loads, one after the other.
         requests: Of each stream of a closed loop.
         seconds: Of an open loop; of a trace's window, in the trace's own time.
-        trace: CSV of arrivals; None: drawn with the statistics of a chat service.
-        rising: Uncounted at the beginning: requests of each stream, or seconds of an open loop.
+        arrivals: Of a trace: "chat" or "code" are drawn with its statistics; else a CSV file.
+        rising: Uncounted at the beginning: requests of each stream, or seconds of an open loop. A
+            trace that is taken as fast as it can be is sent once for it.
         repeats: How often each load is offered; the one with the median rate is reported.
         processes: Client processes; None: half the cores, at most 8.
-        decode: What `ostinato bench decode` wrote for the same model on this machine; its rate and
-            time per token are what the server is compared with.
+        is_beside: Whether the engine alone does the same work first, for comparison.
         max_len: Longer requests of a trace are cut to so many tokens.
         server_options: Further words of the server's command line.
         is_tiny: A toy model in the place of the one named.
@@ -70,14 +71,14 @@ class ServeOptions:
     levels: tuple[Level, ...] = (Level(Kind.CLOSED, 1), Level(Kind.CLOSED, 64))
     requests: int = 4
     seconds: float = 30.0
-    trace: Path | None = None
+    arrivals: str = CHAT
     rising: float = 1.0
     repeats: int = 1
     shape: Shape = field(default_factory=Shape)
     api: str = "completions"
     api_key: str = ""
     processes: int | None = None
-    decode: Path | None = None
+    is_beside: bool = False
     max_len: int = _MOST_TOKENS
     timeout_s: float = 300.0
     objective: Objective = field(default_factory=Objective)
@@ -90,6 +91,12 @@ class ServeOptions:
             raise _wrong("one of --model and --url must be given, and not both", "pass --model")
         if self.api not in APIS:
             raise _wrong(f"there is no api {self.api!r}", f"choose from {', '.join(APIS)}")
+        if self.is_beside and (self.model is None or self.shape.cancelled):
+            raise _wrong(
+                "an engine can be measured beside its server only if both are started here, and "
+                "no client goes away",
+                "pass --model without --cancelled, or leave out --beside",
+            )
         if not self.levels or any(level.size <= 0 for level in self.levels):
             raise _wrong("a load must be above 0", "pass --streams 1,64 or --rates 2,8")
 
@@ -114,7 +121,7 @@ class ServeOptions:
             "levels": [str(level) for level in self.levels],
             "requests": self.requests,
             "seconds": self.seconds,
-            "trace": None if self.trace is None else self.trace.name,
+            "arrivals": self.arrivals.rpartition("/")[2],
             "rising": self.rising,
             "repeats": self.repeats,
             "shape": asdict(self.shape),
@@ -134,36 +141,55 @@ def run_serve(options: ServeOptions, *, tell: Tell, save: Save) -> ServeResult:
         save: Gets the result so far after every load.
 
     Raises:
-        UsageError: OST4022, the trace cannot be read; OST4024, neither can the result of the engine
-            alone; OST4041, the address is not of this machine.
-        ResourceError: OST4042, no server; OST4043, a client ended.
+        UsageError: OST4022, the trace cannot be read; OST4041, the address is not of this machine.
+        ResourceError: OST4042, no server, or no engine alone; OST4043, a client ended.
     """
-    plans = [list(_plans(level, options)) for level in options.levels]
+    plans = [
+        [_plan(level, options, seed) for seed in range(options.repeats)] for level in options.levels
+    ]
     head = describe_run(device_named(options.device))
     asked = options.to_dict() | {"client_loop": f"uvloop {version_of('uvloop')}"}
-    head |= {"benchmark": "serve", "options": asked, "offline": _offline(options)}
+    head |= {"benchmark": "serve", "options": asked}
     result = ServeResult(head, options.objective)
+    alone = _alone(plans, options, tell)
     tell("waiting for the server")
     with _server(options) as target, clients(options.client_processes) as senders:
         result = replace(result, server=target.facts)
         for level, plan in zip(options.levels, plans, strict=True):
             tell(f"{target.model}: {level}")
-            result = replace(
-                result, rows=(*result.rows, _row(level, plan, target, senders, options))
-            )
+            row = _row(level, plan, target, senders, options)
+            if level in alone:
+                row = replace(row, beside=compare(row.summary, alone[level]))
+            result = replace(result, rows=(*result.rows, row))
             save(result)
     return result
 
 
-def _offline(options: ServeOptions) -> dict[str, dict[str, float | None]]:
-    """Return what the engine alone gives, by how many requests run at once."""
-    if options.decode is None:
-        return {}
-    return {
-        str(row.batch): {"tok_s": row.tok_s, "tpot_ms": row.tpot_ms}
-        for row in read_result(options.decode).rows
-        if row.engine == OURS and row.model == options.model
+def _alone(
+    plans: Sequence[Sequence[list[list[Planned]]]], options: ServeOptions, tell: Tell
+) -> dict[Level, Alone]:
+    """Return what the engine gives without a server, of every load that has so many at once."""
+    asked = {
+        level: plan
+        for level, plan in zip(options.levels, plans, strict=True)
+        if level.streams is not None
     }
+    if not options.is_beside or not asked:
+        return {}
+    assert options.model is not None
+    tell("the engine alone")
+    loads = [
+        Load(level.streams or 1, _in_turn(_rising(level, options)), list(map(_in_turn, plan)))
+        for level, plan in asked.items()
+    ]
+    found = measure_alone(options.model, options.config, options.server_options, loads)
+    return dict(zip(asked, found, strict=True))
+
+
+def _in_turn(streams: Sequence[Sequence[Planned]]) -> list[Planned]:
+    """Return the first request of every stream, then the second of each, and so on."""
+    most = max(map(len, streams), default=0)
+    return [stream[turn] for turn in range(most) for stream in streams if turn < len(stream)]
 
 
 def _server(options: ServeOptions) -> AbstractContextManager[Target]:
@@ -180,12 +206,11 @@ def _row(
     senders: Clients,
     options: ServeOptions,
 ) -> ServeRow:
-    is_trace = level.kind is Kind.TRACE
-    sizes = (0, 0) if is_trace else (options.shape.prompt, options.shape.new)
+    sizes = (0, 0) if level.is_trace else (options.shape.prompt, options.shape.new)
     row = ServeRow(target.model, str(level), *sizes, options.repeats)
     share = _share(target, options)
     try:
-        if level.kind is Kind.CLOSED and options.rising:
+        if level.streams is not None and options.rising:
             senders.run(share, _rising(level, options))
         found = [_summary(level, senders.run(share, plan), options.objective) for plan in plans]
     except OSError as error:
@@ -223,35 +248,26 @@ def _share(target: Target, options: ServeOptions) -> Share:
 
 
 def _rising(level: Level, options: ServeOptions) -> list[list[Planned]]:
-    each = max(1, round(options.rising))
-    return closed_loop(int(level.size), each, replace(options.shape, cancelled=0.0), seed=99)
+    """Return what streams send first, uncounted; of a trace all, for every shape is to be known."""
+    asked = replace(options, requests=math.ceil(options.rising))
+    if not asked.requests:
+        return []
+    return _plan(level, replace(asked, shape=replace(options.shape, cancelled=0.0)), seed=99)
 
 
-def _plans(level: Level, options: ServeOptions) -> Iterator[list[list[Planned]]]:
-    for seed in range(options.repeats):
-        if level.kind is Kind.CLOSED:
-            yield closed_loop(int(level.size), options.requests, options.shape, seed)
-            continue
-        if level.kind is Kind.POISSON:
-            requests = poisson(
-                level.size, options.seconds, options.shape, rising_s=options.rising, seed=seed
-            )
-        else:
-            window = _window(options)
-            requests = as_in_trace(
-                window, level.size, options.shape, rising_s=options.rising, seed=seed
-            )
-        yield [[one] for one in requests]
-
-
-def _window(options: ServeOptions) -> list[tuple[float, int, int]]:
-    seconds = min(options.seconds, WINDOW_S)
-    if options.trace is None:
-        found, _ = draw_window(seconds)
-    else:
-        found = read_window(options.trace, seconds)
-    cut = fitted(found, options.max_len)
-    return [(one.at_s, one.context, one.generated) for one in cut]
+def _plan(level: Level, options: ServeOptions, seed: int) -> list[list[Planned]]:
+    shape = options.shape
+    if level.kind is Kind.CLOSED:
+        return closed_loop(int(level.size), options.requests, shape, seed)
+    if level.kind is Kind.POISSON:
+        planned = poisson(level.size, options.seconds, shape, rising_s=options.rising, seed=seed)
+        return [[one] for one in planned]
+    found = window(options.arrivals, options.seconds, options.max_len)
+    arrivals = [(one.at_s, one.context, one.generated) for one in found]
+    if level.kind is Kind.FULL:
+        return as_fast_as_taken(arrivals, int(level.size), shape, seed=seed)
+    planned = as_in_trace(arrivals, level.size, shape, rising_s=options.rising, seed=seed)
+    return [[one] for one in planned]
 
 
 def _wrong(problem: str, remedy: str) -> UsageError:

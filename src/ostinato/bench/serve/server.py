@@ -59,7 +59,8 @@ def running(url: str, api_key: str = "") -> Target:
             remedy="name one such as http://127.0.0.1:8000, or start a server with --model",
         )
     port = parts.port or 80
-    return Target(host, port, _model_name(host, port, api_key), {"url": url})
+    facts = {"url": url, "objectives": "as it was started with"}
+    return Target(host, port, _model_name(host, port, api_key), facts)
 
 
 @contextmanager
@@ -75,7 +76,7 @@ def started(
     Args:
         model: A folder, or a name that the server knows.
         config: Dimensions of a model without weights, which is served under the name `model`.
-        options: Further words of its command line.
+        options: Further words of its command line; see `words_for`.
 
     Raises:
         ResourceError: OST4042, it ended, or was not ready in time.
@@ -83,12 +84,7 @@ def started(
     port = _free_port()
     with tempfile.TemporaryDirectory(prefix="ostinato-bench-") as folder:
         words = [sys.executable, "-m", "ostinato.cli", "serve", "--port", str(port)]
-        if config is None:
-            words += ["--model", model]
-        else:
-            dummy = write_folder(Path(folder) / model, config)
-            words += ["--model", str(dummy), "--engine", "load=dummy"]
-        words += options
+        words += words_for(model, config, options, Path(folder))
         log = Path(folder) / "server.log"
         began = time.monotonic()
         with log.open("wb") as output:
@@ -100,10 +96,43 @@ def started(
             ready_s = time.monotonic() - began
             name = _model_name("127.0.0.1", port, "")
             said = shlex.join(["ostinato", *words[3:]]).replace(f"{folder}/", "")
-            facts = {"command": said, "ready_s": round(ready_s, 2)}
+            facts = {
+                "command": said,
+                "objectives": ", ".join(objectives_in(words)),
+                "ready_s": round(ready_s, 2),
+            }
             yield Target("127.0.0.1", port, name, facts)
         finally:
             _end(process)
+
+
+def words_for(
+    model: str, config: Mapping[str, Any] | None, options: Sequence[str], folder: Path
+) -> list[str]:
+    """Return the words of a command line that say what is served, and how.
+
+    A server that is measured at its limits would break the promises of an ordinary one all the
+    time, and its breaker would shed what is to be measured: without `--objective` there are none.
+
+    Args:
+        folder: Where a model without weights is written to.
+    """
+    words = ["--model", model]
+    if config is not None:
+        words = ["--model", str(write_folder(folder / model, config)), "--engine", "load=dummy"]
+    if not objectives_in(options):
+        words += [word for promise in ("ttft", "itl") for word in ("--objective", f"{promise}=off")]
+    return [*words, *options]
+
+
+def objectives_in(words: Sequence[str]) -> list[str]:
+    """Return the objectives that a command line names."""
+    found = []
+    for place, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == "--objective":
+            found.append(value if equals else "".join(words[place + 1 : place + 2]))
+    return found
 
 
 def _wait_ready(process: subprocess.Popen[bytes], port: int, wait_s: float, log: Path) -> None:

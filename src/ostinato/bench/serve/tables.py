@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ostinato.bench.serve.beside import LEAST_SHARE, MOST_TIMES, Beside
 from ostinato.bench.serve.judging import claims_of
 from ostinato.bench.serve.rows import ServeResult, ServeRow
 from ostinato.bench.serve.seen import Summary
@@ -42,8 +43,26 @@ def _row(row: ServeRow, result: ServeResult) -> Iterator[str]:
         f"{one.goodput_tok_s:,.0f} tokens/s"
     )
     yield f"  {_outcomes(one)}"
+    if row.beside is not None:
+        yield f"  {_beside(row.beside)}"
     if one.late_ms.get("p99", 0.0) > 1.0:
         yield f"  the clients themselves were late, ms: {_named(one.late_ms)}"
+
+
+def _beside(beside: Beside) -> str:
+    alone = beside.alone
+    if alone.error:
+        return f"the engine alone: {alone.error}"
+    words = []
+    if beside.share is not None:
+        words.append(
+            f"{beside.share:.3f} of its {alone.tok_s:,.0f} tokens/s (target {LEAST_SHARE})"
+        )
+    if beside.times is not None:
+        words.append(
+            f"{beside.times:.3f} of its {alone.tpot_ms:.4g} ms a token (target {MOST_TIMES})"
+        )
+    return f"beside the engine alone: {', '.join(words) or 'nothing to compare'}"
 
 
 def _outcomes(one: Summary) -> str:

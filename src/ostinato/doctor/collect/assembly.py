@@ -14,6 +14,7 @@ from ostinato.doctor.collect.copies import Copies
 from ostinato.doctor.collect.event_loop import EventLoops
 from ostinato.doctor.collect.gc_pauses import GcPauses
 from ostinato.doctor.collect.gradients import Gradients
+from ostinato.doctor.collect.layout_copies import LayoutCopies
 from ostinato.doctor.collect.locks import Locks
 from ostinato.doctor.collect.machine import Machine
 from ostinato.doctor.collect.notebook import Notebook
@@ -36,16 +37,20 @@ def collectors(
     sampler = Sampler(notebook) if choices.sample else None
     syncs, gradients = Syncs(notebook, patches), Gradients(notebook, patches)
     locks, loops = Locks(notebook, patches), EventLoops(notebook, patches)
+    attention = Attention(notebook, patches, trials=choices.trials)
+    layout = LayoutCopies(notebook, patches, trials=choices.trials)
     recordings = Recordings(notebook, patches, ranges=choices.ranges)
     steps.hear_runner = recordings.hear_call
     steps.hear_on_loop = loops.hear_step
+    attention.call_listeners.append(layout.hear_attention)
     syncs.read_listeners.append(gradients.hear_read)
     loops.after_callback.append(locks.after_callback)
     chosen: list[Collector] = [
         steps,
         syncs,
         gradients,
-        Attention(notebook, patches, trials=choices.trials),
+        attention,
+        layout,
         Compilation(),
         recordings,
         locks,

@@ -1,8 +1,7 @@
-"""Which backend attention ran on, and copies that were made only for their layout.
+"""Which backend attention ran on, and why it was not a faster one.
 
 The first call with each set of shapes asks torch which backend it would take; the others are
-counted. Where trials are wished, that first call is also timed on every backend that takes it, and
-with its arguments made contiguous or left as they are.
+counted. Where trials are wished, that first call is also timed on every backend that takes it.
 """
 
 from __future__ import annotations
@@ -10,9 +9,8 @@ from __future__ import annotations
 import random
 import sys
 import warnings
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any
 
@@ -22,10 +20,10 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from ostinato.doctor.activity import LayoutCopy
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
 from ostinato.doctor.collect.places import place_of, users_frame
+from ostinato.doctor.collect.trials import Quiet, time_us
 from ostinato.doctor.finding import Place
 from ostinato.doctor.graph_use import AttentionUse, BackendTime
 
@@ -36,11 +34,8 @@ _BACKENDS = {
     SDPBackend.MATH: "math",
     SDPBackend.OVERRIDEABLE: "overrideable",
 }
-_RECENT = 48
 _ALL_OF_THE_FIRST = 256
 _ONE_OF = 8
-_DEVICE_BYTES_PER_US = 3.0e6  # read and written, of a copy on a data-centre GPU
-_TRIAL_REPEATS = 5
 
 
 @dataclass(slots=True)
@@ -53,31 +48,8 @@ class _Call:
     ns: int = 0
 
 
-@dataclass(slots=True)
-class _Copy:
-    op: str
-    place: Place | None
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    count: int = 0
-    bytes: int = 0
-    us: float = 0.0
-    feeds: str = ""
-    times: tuple[float, float] | None = None
-
-
-@dataclass(slots=True)
-class _Fresh:
-    """A copy that was just made, to be known again when attention gets it."""
-
-    pointer: int
-    shape: tuple[int, ...]
-    source_strides: tuple[int, ...]
-    copy: _Copy = field(repr=False)
-
-
 class Attention:
-    """Notes calls of attention, and layout copies beside them."""
+    """Notes calls of attention."""
 
     name = "attention"
 
@@ -89,14 +61,11 @@ class Attention:
         self._calls_seen = self._looked_at = self._next = 0
         self._weight = 1
         self._random = random.Random(0)
-        self._copies: dict[tuple[Any, ...], _Copy] = {}
-        self._fresh: deque[_Fresh] = deque(maxlen=_RECENT)
+        self.call_listeners: list[Callable[[Any, dict[str, Any]], None]] = []
 
     def start(self) -> None:
-        """Stand before attention, and before what copies."""
+        """Stand before attention."""
         self._patches.replace(F, "scaled_dot_product_attention", self._around_attention)
-        self._patches.replace(Tensor, "contiguous", self._around_copy("contiguous"))
-        self._patches.replace(Tensor, "reshape", self._around_copy("reshape"))
 
     def stop(self) -> None:
         """Nothing to do: the patches are undone together."""
@@ -149,7 +118,8 @@ class Attention:
             self._calls[known] = call
         call.count += self._weight
         call.ns += ns * self._weight
-        self._follow(original, given)
+        for listener in self.call_listeners:
+            listener(original, given)
 
     def _facts(self, original: Any, given: dict[str, Any]) -> dict[str, Any]:
         """Return what decides on the backend, and the backend."""
@@ -178,108 +148,22 @@ class Attention:
     def _try_backends(self, original: Any, given: dict[str, Any]) -> list[BackendTime]:
         times = []
         detached = {k: v.detach() if isinstance(v, Tensor) else v for k, v in given.items()}
-        with _Quiet(self._notebook), torch.no_grad(), warnings.catch_warnings():
+        with Quiet(self._notebook), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for backend, name in _BACKENDS.items():
                 if backend is SDPBackend.OVERRIDEABLE:  # there for devices out of torch's tree
                     continue
                 try:
                     with sdpa_kernel(backend):
-                        us = _time_us(lambda: original(**detached), given["query"])
+                        us = time_us(lambda: original(**detached), given["query"])
                 except RuntimeError:  # it refuses these arguments
                     continue
                 times.append(BackendTime(name, us))
         return times
 
-    def _around_copy(self, op: str) -> Callable[[Any], Any]:
-        def make(original: Any) -> Any:
-            def copying(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-                if is_compiling() or tensor.is_contiguous() or self._notebook.here.quiet:
-                    return original(tensor, *args, **kwargs)
-                began = perf_counter_ns()
-                result = original(tensor, *args, **kwargs)
-                ended = perf_counter_ns()
-                quietly(self._note_copy, op, tensor, result, ended - began, sys._getframe(1))
-                return result
-
-            return copying
-
-        return make
-
-    def _note_copy(self, op: str, source: Any, result: Any, ns: int, frame: Any) -> None:
-        if not isinstance(result, Tensor) or result.data_ptr() == source.data_ptr():
-            return  # a view was enough
-        users = users_frame(frame)
-        known = (op, frame.f_code, frame.f_lasti, source.shape)
-        copy = self._copies.get(known)
-        if copy is None:
-            place = None if users is None else place_of(users, frame)
-            copy = _Copy(op, place, tuple(source.shape), tuple(source.stride()))
-            self._copies[known] = copy
-        size = result.numel() * result.element_size()
-        copy.count += 1
-        copy.bytes += size
-        copy.us += 2 * size / _DEVICE_BYTES_PER_US if result.is_cuda else ns / 1e3
-        shape, strides = tuple(result.shape), tuple(source.stride())
-        self._fresh.append(_Fresh(result.data_ptr(), shape, strides, copy))
-
-    def _follow(self, original: Any, given: dict[str, Any]) -> None:
-        """Find the arguments of attention among the copies that were just made."""
-        if not self._fresh:
-            return
-        for name in ("query", "key", "value"):
-            pointer, shape = given[name].data_ptr(), tuple(given[name].shape)
-            for fresh in self._fresh:
-                if fresh.pointer == pointer and fresh.shape == shape:
-                    fresh.copy.feeds = "attention"
-                    if self._trials and fresh.copy.times is None:
-                        fresh.copy.times = self._try_layout(original, given, name, fresh)
-        self._fresh.clear()
-
-    def _try_layout(
-        self, original: Any, given: dict[str, Any], name: str, fresh: _Fresh
-    ) -> tuple[float, float]:
-        """Return the time of one call with the copy, its making included, and without."""
-        with _Quiet(self._notebook), torch.no_grad():
-            copied = {k: v.detach() if isinstance(v, Tensor) else v for k, v in given.items()}
-            loose = torch.empty_strided(
-                fresh.shape,
-                fresh.source_strides,
-                dtype=given[name].dtype,
-                device=given[name].device,
-            )
-            loose.copy_(copied[name])
-
-            def with_copy() -> Any:
-                return original(**(copied | {name: loose.contiguous()}))
-
-            def without_copy() -> Any:
-                return original(**(copied | {name: loose}))
-
-            query = given["query"]
-            return _time_us(with_copy, query), _time_us(without_copy, query)
-
     def fields(self) -> dict[str, Any]:
-        """Return calls of attention and layout copies."""
-        return {
-            "attention": tuple(_use(call) for call in list(self._calls.values())),
-            "layout_copies": tuple(_layout(copy) for copy in list(self._copies.values())),
-        }
-
-
-class _Quiet:
-    """What this thread does within is the doctor's own."""
-
-    def __init__(self, notebook: Notebook) -> None:
-        self._here = notebook.here
-        self._before = False
-
-    def __enter__(self) -> None:
-        self._before = self._here.quiet
-        self._here.quiet = True
-
-    def __exit__(self, *_: object) -> None:
-        self._here.quiet = self._before
+        """Return the calls, by their shapes and their line."""
+        return {"attention": tuple(_use(call) for call in list(self._calls.values()))}
 
 
 def _arguments(
@@ -363,12 +247,6 @@ def _refusals(given: dict[str, Any]) -> list[str]:
     return words
 
 
-def _time_us(run: Callable[[], Any], like: Tensor) -> float:
-    from ostinato.measure import time_us
-
-    return time_us(run, device=like.device, repeats=_TRIAL_REPEATS, warmups=1).median_us
-
-
 def _use(call: _Call) -> AttentionUse:
     return AttentionUse(
         place=call.place,
@@ -377,19 +255,4 @@ def _use(call: _Call) -> AttentionUse:
         key=call.key,
         us=call.ns / 1e3,
         **call.facts,
-    )
-
-
-def _layout(copy: _Copy) -> LayoutCopy:
-    return LayoutCopy(
-        op=copy.op,
-        place=copy.place,
-        count=copy.count,
-        bytes=copy.bytes,
-        us=copy.us,
-        shape=copy.shape,
-        strides=copy.strides,
-        feeds=copy.feeds,
-        with_copy_us=copy.times[0] if copy.times else None,
-        without_copy_us=copy.times[1] if copy.times else None,
     )

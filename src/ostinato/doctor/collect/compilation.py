@@ -34,7 +34,7 @@ class Compilation:
 
         The compiler takes seconds to import, so a program that does not use it is spared that.
         """
-        utils = sys.modules.get("torch._dynamo.utils")
+        utils = _compilers_account()
         if utils is None:
             return
         if hasattr(utils, "set_compilation_metrics_limit"):
@@ -48,7 +48,7 @@ class Compilation:
 
     def fields(self) -> dict[str, Any]:
         """Return what was compiled since the start."""
-        utils = sys.modules.get("torch._dynamo.utils")
+        utils = _compilers_account()
         if utils is None:
             return {"compile": CompileUse()}
         all_of_them = utils.get_compilation_metrics()
@@ -68,6 +68,13 @@ class Compilation:
                 skips=skips,
             )
         }
+
+
+def _compilers_account() -> Any:
+    """Return the module that keeps the account; None where nobody has imported all of it yet."""
+    utils = sys.modules.get("torch._dynamo.utils")
+    spec = getattr(utils, "__spec__", None)
+    return None if getattr(spec, "_initializing", False) else utils
 
 
 def _breaks(metrics: list[Any]) -> tuple[GraphBreak, ...]:

@@ -76,7 +76,7 @@ class Copies:
             return
         users = users_frame(frame)
         direction = "h2d" if result.is_cuda else "d2h"
-        key = (users.f_code if users else None, users.f_lasti if users else 0, direction)
+        key = (users.f_code if users else None, users.f_lineno if users else 0, direction)
         seen = self._seen.get(key)
         if seen is None:
             host = source if result.is_cuda else result

@@ -44,6 +44,11 @@ class _Seen:
     us: float = 0.0
     longest_us: float = 0.0
 
+    def add(self, other: _Seen) -> None:
+        self.count += other.count
+        self.us += other.us
+        self.longest_us = max(self.longest_us, other.longest_us)
+
 
 class EventLoops:
     """Times the callbacks of every asyncio loop of the process."""
@@ -54,7 +59,8 @@ class EventLoops:
         self._notebook = notebook
         self._patches = patches
         self._loops: dict[int, _Loop] = {}
-        self._seen: dict[tuple[str, int], _Seen] = {}
+        self._seen: dict[Place | None, _Seen] = {}
+        self._met: dict[Place, Counter[Place]] = {}  # where a coroutine was when it was looked at
         self.after_callback: list[Callable[[], None]] = []
 
     def start(self) -> None:
@@ -112,29 +118,39 @@ class EventLoops:
 
     def _note(self, handle: Any, loop: _Loop, began_ns: int, took_ns: int) -> None:
         if took_ns > _SLOW_NS:
-            found = loop.places.most_common(1)
-            self._count(found[0][0] if found else _coroutine_of(handle), began_ns, took_ns)
+            found, coroutine = loop.places.most_common(1), _coroutine_of(handle)
+            if found and coroutine is not None:
+                self._met.setdefault(coroutine, Counter())[found[0][0]] += 1
+            self._count(found[0][0] if found else coroutine, began_ns, took_ns)
 
     def _count(self, place: Place | None, began_ns: int, took_ns: int) -> None:
-        key = ("", 0) if place is None else (place.path, place.line)
-        seen = self._seen.get(key)
-        if seen is None:
-            op = place.code if place is not None and place.code else "a callback"
-            seen = self._seen[key] = _Seen(op=op, place=place)
         us = took_ns / 1e3
-        seen.count += 1
-        seen.us += us
-        seen.longest_us = max(seen.longest_us, us)
+        seen = self._seen.setdefault(place, _Seen(op=_words(place), place=place))
+        seen.add(_Seen(seen.op, place, 1, us, us))
         self._notebook.span("loop", seen.op, self._notebook.since_us(began_ns), us)
 
     def fields(self) -> dict[str, Any]:
-        """Return the slow callbacks by line."""
-        callbacks = sum(loop.callbacks for loop in self._loops.values())
+        """Return the slow callbacks by line.
+
+        Those of a coroutine at which nobody looked stood most likely where it stood when somebody
+        did.
+        """
+        callbacks = sum(loop.callbacks for loop in list(self._loops.values()))
+        by_line: dict[tuple[str, int], _Seen] = {}
+        for place, seen in list(self._seen.items()):
+            met = self._met.get(place) if place is not None else None
+            at = met.most_common(1)[0][0] if met else place
+            line = ("", 0) if at is None else (at.path, at.line)
+            by_line.setdefault(line, _Seen(op=_words(at), place=at)).add(seen)
         blocks = [
             LoopBlock(s.op, s.place, s.count, s.us, s.longest_us, callbacks)
-            for s in self._seen.values()
+            for s in by_line.values()
         ]
         return {"loop_blocks": tuple(sorted(blocks, key=lambda block: -block.us))}
+
+
+def _words(place: Place | None) -> str:
+    return place.code if place is not None and place.code else "a callback"
 
 
 def _times_of_this_thread() -> ThreadTimes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections import deque
 from time import perf_counter_ns
 from typing import Any
@@ -25,6 +26,7 @@ class GcPauses:
         self._notebook = notebook
         self._pauses: deque[GcPause] = deque(maxlen=_MOST)
         self._began_ns = 0
+        self._pid = os.getpid()
 
     def start(self) -> None:
         """Listen."""
@@ -36,7 +38,9 @@ class GcPauses:
             gc.callbacks.remove(self._hear)
 
     def _hear(self, phase: str, info: dict[str, int]) -> None:
-        if phase == "start":
+        if os.getpid() != self._pid:  # a forked child, which nobody watches
+            self.stop()
+        elif phase == "start":
             self._began_ns = perf_counter_ns()
         elif self._began_ns:
             quietly(self._note, info, perf_counter_ns())

@@ -5,6 +5,7 @@ Reading it costs no lock: each thread has its own part.
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from ostinato.doctor.evidence import Span
 from ostinato.doctor.finding import Place
 
 _MOST_SPANS = 6000
+_OF_A_CRASH = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
 
 WaitListener = Callable[[str, Place | None, float], None]
 
@@ -28,6 +30,7 @@ class Here(threading.local):
         size: Rows or tokens that the latest step was given.
         quiet: The doctor itself is at work, or an operation that was noted already.
         copied: Which tensor was last taken to the host, and by which code.
+        waited: What the thread waited at since its step began.
     """
 
     inside: bool = False
@@ -37,6 +40,9 @@ class Here(threading.local):
     step: int = 0
     quiet: bool = False
     copied: tuple[int, CodeType] | None = None
+
+    def __init__(self) -> None:  # once in each thread
+        self.waited: set[object] = set()
 
 
 class Notebook:
@@ -49,6 +55,17 @@ class Notebook:
         self.wait_listeners: list[WaitListener] = []
         self.problems: list[str] = []
         self.own_threads: set[int] = set()
+        self.stepping: set[int] = set()  # threads that have begun a step
+
+    def own_this_thread(self) -> None:
+        """Take the calling thread for one of ours: no finding is about it, and no signal for it.
+
+        A signal that the program keeps back from its threads, to wait for it, must not find one of
+        ours instead.
+        """
+        self.own_threads.add(threading.get_ident())
+        self.here.quiet = True
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OF_A_CRASH)
 
     def now_us(self) -> float:
         """Return the time since the watch began."""

@@ -16,12 +16,17 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+import torch
 from torch._C._dynamo import eval_frame
 from torch.utils._device import _device_constructors
+
+from ostinato.doctor.collect.sequence_slot import can_stay_no_sequence, stay_no_sequence
 
 logger = logging.getLogger("ostinato")
 
 _ABSENT = object()
+_modes_of_functions = torch._C._len_torch_function_stack
+_modes_of_dispatch = torch._C._len_torch_dispatch_stack
 
 
 class Patches:
@@ -36,7 +41,7 @@ class Patches:
     def replace(self, owner: Any, name: str, make: Callable[[Any], Any]) -> bool:
         """Put `make(original)` in the place of `owner.name`; False if there is no such name."""
         original = getattr(owner, name, None)
-        if original is None:
+        if original is None or (_is_index(owner, name) and not can_stay_no_sequence()):
             return False
         own = owner.__dict__.get(name, _ABSENT) if hasattr(owner, "__dict__") else original
         replacement = make(original)
@@ -49,7 +54,7 @@ class Patches:
         if isinstance(replacement, staticmethod):
             replacement = replacement.__func__
         with self._lock:
-            setattr(owner, name, replacement)
+            _set(owner, name, replacement)
             self._replaced.append((owner, name, own, replacement))
         return True
 
@@ -60,22 +65,37 @@ class Patches:
             self._replaced.clear()
             _forget_ours()
 
+    def leave_child(self) -> None:
+        """Put everything back in a forked child, whichever thread of the parent held the lock."""
+        self._lock = threading.RLock()
+        self.undo()
+
     def lift(self) -> None:
         """Put the originals back, and remember the replacements for `put_down`."""
         with self._lock:
             for owner, name, own, replacement in reversed(self._replaced):
                 if getattr(owner, name, None) is not replacement:
                     continue  # somebody replaced it again: theirs calls ours, which calls through
-                if own is _ABSENT:
-                    delattr(owner, name)
-                else:
-                    setattr(owner, name, own)
+                _set(owner, name, own)
 
     def put_down(self) -> None:
         """Replace again what `lift` put back."""
         with self._lock:
             for owner, name, _, replacement in self._replaced:
-                setattr(owner, name, replacement)
+                _set(owner, name, replacement)
+
+
+def _set(owner: Any, name: str, value: object) -> None:
+    if value is _ABSENT:
+        delattr(owner, name)
+    else:
+        setattr(owner, name, value)
+    if _is_index(owner, name):
+        stay_no_sequence()
+
+
+def _is_index(owner: Any, name: str) -> bool:
+    return owner is torch.Tensor and name == "__getitem__"
 
 
 def _forget_ours() -> None:
@@ -115,11 +135,17 @@ def without_patches(patches: Patches) -> Callable[[Any], Any]:
 def quietly(record: Callable[..., None], *args: Any, **kwargs: Any) -> None:
     """Call `record`, and log what it raises instead of raising it into the watched program.
 
-    Within code that torch.compile runs, it would compile ours as well: it is told not to.
+    Within code that torch.compile runs, it would compile ours as well: it is told not to. And what
+    is asked of a tensor here is no part of a recording that is under way, nor a reason to refuse
+    one: modes of torch see nothing of it.
     """
     compiles = eval_frame.set_eval_frame(None)
     try:
-        record(*args, **kwargs)
+        if _modes_of_functions() or _modes_of_dispatch():  # seldom, and leaving them takes 1 us
+            with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():
+                record(*args, **kwargs)
+        else:
+            record(*args, **kwargs)
     except Exception:
         logger.debug("the doctor could not record something", exc_info=True)
     finally:

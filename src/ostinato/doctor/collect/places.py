@@ -70,6 +70,13 @@ def users_frame(frame: FrameType | None) -> FrameType | None:
     return library
 
 
+def librarys_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame at or above `frame` that is neither torch's nor Python's."""
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame
+
+
 def is_by_ostinato(frame: FrameType | None) -> bool:
     """Whether Ostinato is what called torch: its own work is no finding in the program."""
     while frame is not None:

@@ -5,7 +5,9 @@ each thread's stack and its times from /proc without letting the GIL go. While i
 can hold the GIL, so a thread that sleeps in the kernel and yet makes progress from look to look
 stands in line for the GIL; what it lost there is the time that passed, less its time on a CPU and
 its time ready without one. A thread that makes no progress is blocked in a call of its own
-choosing.
+choosing. And where the kernel tells in what a thread sleeps, only those count that sleep as CPython
+does for the GIL: the main thread of a parallel region waits for its workers on the same kind of
+lock, but without a timeout.
 
 It looks more seldom when looks take long, so that it takes no more than a hundredth of the time.
 """
@@ -22,19 +24,23 @@ from time import perf_counter, thread_time
 from types import CodeType, FrameType
 from typing import Any
 
+from ostinato.doctor.collect.bell import Bell
 from ostinato.doctor.collect.frames import current_frames
 from ostinato.doctor.collect.notebook import Notebook
+from ostinato.doctor.collect.own_thread import OwnThread
 from ostinato.doctor.collect.places import (
     Key,
     is_blocking,
     key_of,
+    librarys_frame,
+    place_at,
     place_by,
     users_frame,
 )
-from ostinato.doctor.collect.thread_times import ThreadTimes
+from ostinato.doctor.collect.thread_times import Sleep, ThreadTimes
 from ostinato.doctor.evidence import Stack
 from ostinato.doctor.finding import Place
-from ostinato.doctor.interpreter_use import Gil, ThreadUse
+from ostinato.doctor.interpreter_use import Gil, LineUse, ThreadUse
 
 _INTERVAL_S = 0.02
 _SHARE = 0.01
@@ -43,6 +49,9 @@ _LONGEST_S = 0.25
 _DEEPEST = 48
 _MOST_STACKS = 4000
 _HOLDS = 0.05  # of an interval on a CPU: it did something
+_MOST_FILES = 64  # kept open
+_MOST_THREADS = 256  # remembered after their end
+_BUSY_LINES = 5
 
 
 Listener = Callable[[int, FrameType, bool, float], None]
@@ -63,6 +72,12 @@ class _Thread:
     waits: int = 0
     wait_us: float = 0.0
     in_steps: bool = False
+    holds: int = 0  # ran while another waited
+    stood: int = 0  # asleep as for the GIL
+    slept: int = 0  # asleep in something else
+    busy: int = 0  # ran, once its steps had begun
+    busy_at: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
+    holding_at: Counter[Key] = field(default_factory=Counter)
     running_at: Counter[Key] = field(default_factory=Counter)
     waiting_at: Counter[Key] = field(default_factory=Counter)
 
@@ -75,35 +90,41 @@ class Sampler:
     def __init__(self, notebook: Notebook, interval_s: float = _INTERVAL_S) -> None:
         self._notebook = notebook
         self._interval_s = interval_s
-        self._stop = threading.Event()
+        self._stop = Bell()
         self._threads: dict[int, _Thread] = {}
+        self._ended: list[_Thread] = []
         self._stacks: Counter[tuple[str, tuple[str, ...], bool]] = Counter()
         self._samples = 0
         self._contended = 0
         self._late_us: list[float] = []
-        self._thread: threading.Thread | None = None
+        self._thread: OwnThread | None = None
         self._pid = os.getpid()
         self.listeners: list[Listener] = []
-        self.most_running = 0
+        self._most_running = self._most_stepping = 0
         self._unread: set[str] = set()
+
+    @property
+    def most_running(self) -> int:
+        """The most threads that ran at once; of those that make steps, where any do."""
+        return self._most_stepping or self._most_running  # what loads a model does so once
 
     def start(self) -> None:
         """Start looking; a forked child looks at nothing."""
         if not os.path.exists(f"/proc/self/task/{threading.get_native_id()}/schedstat"):
             raise OSError("this kernel tells no time of threads in /proc/self/task/*/schedstat")
-        self._thread = threading.Thread(target=self._run, name="ostinato-doctor", daemon=True)
+        self._thread = OwnThread(self._run)
         self._thread.start()
 
     def stop(self) -> None:
         """Stop looking, and let go of every file."""
-        self._stop.set()
+        self._stop.ring()
         if self._thread is not None and os.getpid() == self._pid:
-            self._thread.join(timeout=2.0)
-        for thread in self._threads.values():
+            self._thread.join(2.0)
+        for thread in list(self._threads.values()):
             thread.times.close()
 
     def _run(self) -> None:
-        self._notebook.own_threads.add(threading.get_ident())
+        self._notebook.own_this_thread()
         pause, spent, since = self._interval_s, 0.0, perf_counter()
         while True:
             asked = perf_counter()
@@ -124,24 +145,54 @@ class Sampler:
         self._samples += 1
         if len(self._late_us) < 100_000:
             self._late_us.append(late_us)
-        names = {t.ident: t for t in threading.enumerate()}
-        waiting = running = 0
+        alive = {t.ident: t for t in threading.enumerate()}
+        for ident in [known for known in self._threads if known not in alive]:
+            self._forget(ident)
+        waiting = running = stepping = 0
+        holders: list[tuple[_Thread, FrameType]] = []
         for ident, frame in current_frames().items():
             if ident in self._notebook.own_threads:
                 continue
-            thread = self._threads.get(ident)
-            if thread is None:
-                known = names.get(ident)
-                if known is None or known.native_id is None:
-                    continue
-                thread = self._threads[ident] = _open(known.name, known.native_id)
+            thread, known = self._threads.get(ident), alive.get(ident)
+            if known is None or known.native_id is None:
+                continue
+            if thread is None or thread.times.native_id != known.native_id:
+                self._meet(ident, known.name, known.native_id)
                 continue
             ran, waits = self._judge(ident, thread, frame, passed_s)
             waiting += waits
             running += ran
+            stepping += ran and thread.in_steps
+            if ran and not waits:
+                holders.append((thread, frame))
         if waiting and running + waiting >= 2:
             self._contended += 1
-        self.most_running = max(self.most_running, running)
+            for thread, frame in holders:
+                thread.holds += 1
+                users = users_frame(frame)
+                if users is not None:
+                    thread.holding_at[key_of(users)] += 1
+        self._most_running = max(self._most_running, running)
+        self._most_stepping = max(self._most_stepping, stepping)
+
+    def _meet(self, ident: int, name: str, native_id: int) -> None:
+        self._forget(ident)  # the number of a thread that has ended is given out again
+        kept = len(self._threads) < _MOST_FILES
+        try:
+            thread = _Thread(name=name, times=ThreadTimes(native_id, keep=kept))
+        except OSError:  # it has just ended
+            return
+        _progress(thread)
+        self._threads[ident] = thread
+
+    def _forget(self, ident: int) -> None:
+        thread = self._threads.pop(ident, None)
+        if thread is None:
+            return
+        thread.times.close()
+        self._ended.append(thread)
+        if len(self._ended) > 2 * _MOST_THREADS:
+            self._ended = sorted(self._ended, key=lambda each: -each.samples)[:_MOST_THREADS]
 
     def _judge(
         self, ident: int, thread: _Thread, frame: FrameType, passed_s: float
@@ -154,17 +205,26 @@ class Sampler:
         thread.samples += 1
         lost_ns = passed_ns - ran_ns - ready_ns
         on_cpu = ran_ns > 0.5 * passed_ns
-        blocked = not moved or ran_ns == 0 or is_blocking(frame, self._unread)
+        calls_out = is_blocking(frame, self._unread)
+        blocked = not moved or ran_ns == 0 or calls_out
         # What it lost since a look that found it blocked was lost there, and not to the GIL.
         waits = not blocked and not thread.was_blocked and lost_ns > 0.3 * passed_ns
+        waits = waits and _wants_the_gil(thread)
         thread.was_blocked = blocked
         runs = ran_ns > _HOLDS * passed_ns
         users = users_frame(frame)
+        stands = blocked and not runs and ready_ns < 0.5 * passed_ns  # else it lacks a CPU
         for listener in self.listeners:
-            listener(ident, frame, blocked and not runs, passed_s * 1e6)
+            listener(ident, frame, stands and (calls_out or _is_in_a_call(thread)), passed_s * 1e6)
         place = None if users is None else key_of(users)
         if runs:
             thread.runs += 1
+            thread.in_steps = ident in self._notebook.stepping
+            if thread.in_steps and ran_ns + ready_ns > 0.5 * passed_ns:
+                thread.busy += 1
+                innermost = librarys_frame(frame)
+                if innermost is not None:
+                    thread.busy_at[(innermost.f_code, innermost.f_lineno)] += 1
             if place is not None and (on_cpu or not waits):
                 thread.running_at[place] += 1
         if waits:
@@ -198,9 +258,33 @@ class Sampler:
             interval_us=self._interval_s * 1e6,
             contended=self._contended / self._samples if self._samples else 0.0,
             late_us=late[len(late) // 2] if late else 0.0,
-            threads=tuple(_use(t) for t in list(self._threads.values()) if t.samples),
+            threads=tuple(_use(t) for t in self._everyone() if t.samples),
         )
         return {"gil": gil, "stacks": _folded(self._stacks)}
+
+    def _everyone(self) -> list[_Thread]:
+        everyone = [*self._threads.values(), *self._ended]
+        return sorted(everyone, key=lambda thread: -thread.samples)[:_MOST_THREADS]
+
+
+def _wants_the_gil(thread: _Thread) -> bool:
+    """Whether what a thread lost since the last look was lost to the GIL; asked where it lost much.
+
+    One that is awake now slept before: most likely in what it has slept in most often.
+    """
+    sleep = thread.times.sleep()
+    if sleep is Sleep.FOR_A_WHILE:
+        thread.stood += 1
+        return True
+    if sleep in (Sleep.ON_A_THREAD, Sleep.IN_A_CALL):
+        thread.slept += 1
+        return False
+    return thread.stood >= thread.slept
+
+
+def _is_in_a_call(thread: _Thread) -> bool:
+    """Whether a thread that does nothing waits for the system, not for one that computes."""
+    return thread.times.sleep() in (Sleep.IN_A_CALL, Sleep.UNKNOWN)
 
 
 def _folded(stacks: Counter[tuple[str, tuple[str, ...], bool]]) -> tuple[Stack, ...]:
@@ -222,21 +306,21 @@ def _use(thread: _Thread) -> ThreadUse:
         name=thread.name,
         runs=thread.runs / thread.samples,
         waits=thread.waits / thread.samples,
+        samples=thread.samples,
         wait_us=thread.wait_us,
-        place=_most(thread.running_at),
+        place=_most(thread.holding_at) or _most(thread.running_at),
+        holds=thread.holds,
         waits_at=_most(thread.waiting_at),
         in_steps=thread.in_steps,
+        busy=tuple(
+            LineUse(place_at(*line), count / thread.busy)
+            for line, count in thread.busy_at.most_common(_BUSY_LINES)
+        ),
     )
 
 
 def _most(places: Counter[Key]) -> Place | None:
     return place_by(places.most_common(1)[0][0]) if places else None
-
-
-def _open(name: str, native_id: int) -> _Thread:
-    thread = _Thread(name=name, times=ThreadTimes(native_id))
-    _progress(thread)
-    return thread
 
 
 def _progress(thread: _Thread) -> tuple[int, int]:

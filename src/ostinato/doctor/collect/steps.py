@@ -103,7 +103,10 @@ class Steps:
             if local.quiet:
                 return original(module, *args, **kwargs)
             began = perf_counter_ns()
+            if not local.began:
+                self._notebook.stepping.add(threading.get_ident())
             local.inside = local.began = True
+            local.waited.clear()
             result: Any = None
             self._enter(type(module).__name__)
             try:
@@ -125,7 +128,9 @@ class Steps:
             yield
             return
         began = perf_counter_ns()
+        self._notebook.stepping.add(threading.get_ident())
         local.inside = local.began = local.marked = True
+        local.waited.clear()
         self._enter(name)
         try:
             yield
@@ -269,6 +274,8 @@ def _name(module: Any) -> str:
     fn = getattr(module, "fn", None)
     if fn is not None and type(module).__name__ == "Runner":
         return str(getattr(fn, "__name__", type(fn).__name__))
+    if isinstance(module, torch.jit.ScriptModule):
+        return str(module.original_name)
     return type(module).__name__
 
 

@@ -23,7 +23,13 @@ from torch.compiler import is_compiling
 from ostinato.doctor.activity import Wait, WaitKind
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
-from ostinato.doctor.collect.places import is_by_ostinato, is_own_code, place_of, users_frame
+from ostinato.doctor.collect.places import (
+    is_by_ostinato,
+    is_own_code,
+    librarys_frame,
+    place_of,
+    users_frame,
+)
 from ostinato.doctor.finding import Place
 
 _MOST_STEP_TIMES = 512
@@ -42,10 +48,12 @@ Decide = Callable[[tuple[Any, ...], dict[str, Any]], tuple[WaitKind, bool, int] 
 class _Seen:
     op: str
     kind: WaitKind
+    codes: tuple[CodeType, CodeType | None]  # kept, so that nothing else has their addresses
     place: Place | None
     count: int = 0
     inside: int = 0
     between: int = 0
+    steps: int = 0
     ns: int = 0
     bytes: int = 0
     on_device: bool = False
@@ -60,7 +68,7 @@ class Syncs:
     def __init__(self, notebook: Notebook, patches: Patches) -> None:
         self._notebook = notebook
         self._patches = patches
-        self._seen: dict[tuple[str, CodeType | None, int], _Seen] = {}
+        self._seen: dict[tuple[str, int, int, int, int], _Seen] = {}
         self._cuda = torch.cuda.is_available()
         self._mode_before = 0
         self._shows: Any = None
@@ -79,7 +87,8 @@ class Syncs:
             replace(Tensor, name, self._maker(f"Tensor.{name}", decide))
             replace(torch, name, self._maker(f"torch.{name}", decide))
         replace(torch, "where", self._maker("torch.where(condition)", _where))
-        replace(Tensor, "__getitem__", self._around_index)
+        if not replace(Tensor, "__getitem__", self._around_index):
+            self._notebook.problem("reads by a boolean mask are not seen with this Python")
         replace(Tensor, "__setitem__", self._maker("boolean mask", _masked_write))
         replace(torch, "repeat_interleave", self._maker("torch.repeat_interleave", _repeats))
         replace(Tensor, "repeat_interleave", self._maker("Tensor.repeat_interleave", _repeats))
@@ -189,21 +198,31 @@ class Syncs:
         self, op: str, decided: tuple[WaitKind, bool, int], began: int, ended: int, frame: Any
     ) -> None:
         kind, on_device, size = decided
+        # By lines, because the interpreter makes a call at another instruction once it has
+        # specialised the code; and one line of the program may lead to many of a library. Hashing
+        # a code object takes longer than all of this, so its address stands for it.
         inner = frame
         if not is_own_code(frame.f_code.co_filename):
             if is_by_ostinato(frame):
                 return
             frame = users_frame(frame)
-        key = (op, None, 0) if frame is None else (op, frame.f_code, frame.f_lasti)
+            inner = librarys_frame(inner) or inner
+        key = (op, id(inner.f_code), inner.f_lineno, 0, 0)
+        if frame is not inner and frame is not None:
+            key = (op, id(inner.f_code), inner.f_lineno, id(frame.f_code), frame.f_lineno)
         seen = self._seen.get(key)
         if seen is None:
+            codes = (inner.f_code, None if frame is None else frame.f_code)
             place = None if frame is None else place_of(frame, inner)
-            seen = self._seen[key] = _Seen(op=op, kind=kind, place=place)
+            seen = self._seen[key] = _Seen(op=op, kind=kind, codes=codes, place=place)
         local = self._notebook.here
         us = (ended - began) / 1e3
         seen.count += 1
         seen.inside += local.inside
         seen.between += local.began and not local.inside
+        if local.began and key not in local.waited:
+            local.waited.add(key)
+            seen.steps += 1
         seen.ns += ended - began
         seen.bytes += size
         seen.on_device = seen.on_device or on_device
@@ -245,6 +264,7 @@ class Syncs:
                 count=seen.count,
                 inside=seen.inside,
                 between=seen.between,
+                steps=seen.steps,
                 us=seen.ns / 1e3,
                 step_us=tuple(seen.step_us),
                 bytes=seen.bytes,

@@ -45,7 +45,7 @@ def read_baseline(file: Path) -> frozenset[str]:
         return frozenset(str(entry["fingerprint"]) for entry in content["findings"])
     except FileNotFoundError:
         raise _wrong(file, "there is no such file") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _wrong(file, f"{type(error).__name__}: {error}") from error
 
 

@@ -26,7 +26,7 @@ def probe(evidence: Evidence) -> Verdict:
     gil = evidence.gil
     if gil is None or gil.samples < _SAMPLES or gil.contended < _CONTENDED:
         return None
-    waiters = [thread for thread in gil.threads if thread.waits >= _WAITS]
+    waiters = [t for t in gil.threads if t.waits >= _WAITS and not _is_brief(t)]
     if not waiters or len([t for t in gil.threads if t.runs + t.waits >= _WAITS]) < 2:
         return None
     stepping = {step.thread for step in evidence.steps[-64:]}
@@ -34,9 +34,10 @@ def probe(evidence: Evidence) -> Verdict:
     holder = _holder(gil, waiter)
     if holder is None:
         return None
+    another = f"another {holder.name}" if holder.name == waiter.name else holder.name
     fact = (
         f"{waiter.name} waits for the GIL {percent(waiter.waits)} of the time, "
-        f"{format_us(waiter.wait_us)} in all, while {holder.name} holds it"
+        f"{format_us(waiter.wait_us)} in all, while {another} holds it"
     )
     rest = len(waiters) - 1
     fact += f"; {rest} more thread{'s' * (rest > 1)} wait too" if rest else ""
@@ -47,8 +48,16 @@ def probe(evidence: Evidence) -> Verdict:
 
 
 def _holder(gil: Gil, waiter: ThreadUse) -> ThreadUse | None:
-    others = [t for t in gil.threads if t.name != waiter.name and t.runs >= _WAITS]
+    # Threads of one pool may share a name, and so may what they keep each other from.
+    others = [t for t in gil.threads if t is not waiter and t.runs >= _WAITS]
+    if any(thread.holds for thread in others):  # and not who ran while nobody waited
+        return max(others, key=lambda thread: thread.holds)
     return max(others, key=lambda thread: thread.runs, default=None)
+
+
+def _is_brief(thread: ThreadUse) -> bool:
+    """Whether a thread was seen too seldom: its shares say little, and it cost little."""
+    return 0 < thread.samples < _SAMPLES
 
 
 def _cost(evidence: Evidence, waiter: ThreadUse) -> Cost | None:

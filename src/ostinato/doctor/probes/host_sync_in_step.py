@@ -2,9 +2,10 @@
 
 What it sees: waits of the host for the device, by line, inside steps and between them.
 How it decides: a wait inside a step counts when it happens in at least half of the steps (a check
-now and then is no habit). Between steps one export per step is the result on its way out, and so is
-quiet; reading a single value there every step is a decision or a log line, and counts. On a GPU the
-time was measured; on a CPU nothing waits, and 16 us each is what one costs on an idle H200.
+now and then is no habit, nor are sixty while the first step sets itself up). Between steps one
+export per step is the result on its way out, and so is quiet; reading a single value there every
+step is a decision or a log line, and counts. On a GPU the time was measured; on a CPU nothing
+waits, and 16 us each is what one costs on an idle H200.
 """
 
 from __future__ import annotations
@@ -12,13 +13,19 @@ from __future__ import annotations
 from ostinato.doctor.activity import Wait, WaitKind
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
-from ostinato.doctor.finding import Basis, Place
+from ostinato.doctor.finding import Basis, Place, Remedy, Safety
 from ostinato.doctor.probe import ENOUGH_STEPS, Verdict, abstain, cost_in_steps, times
 from ostinato.units import format_us
 
 RULE = RULES["OST101"]
 IDLE_WAIT_US = 15.7
 """`.item()` on an idle stream of an H200, measured on 2026-11-29."""
+_GENERATION = "/transformers/generation/"
+_ACCELERATE = Remedy(
+    "on a GPU, `ostinato.accelerate(model).generate(...)`: the decode step is recorded, and "
+    "whether to stop is read once in several tokens",
+    Safety.SAFE,
+)
 _HABIT = 0.5
 _LOOP = 20
 
@@ -41,7 +48,8 @@ def probe(evidence: Evidence) -> Verdict:
 
 
 def _is_habit(wait: Wait, steps: int) -> bool:
-    return (wait.inside + wait.between) / steps >= _HABIT
+    counted = wait.inside + wait.between if wait.steps is None else wait.steps
+    return counted / steps >= _HABIT
 
 
 def _hands_out(wait: Wait) -> bool:
@@ -72,7 +80,15 @@ def _finding(evidence: Evidence, guilty: list[Wait]) -> Verdict:
         basis=Basis.MEASURED if timed else Basis.INFERRED,
     )
     others = tuple(wait.place for wait in guilty[1:6] if wait.place is not None)
-    return RULE.finding(fact, _first_place(guilty), cost, others=others)
+    return RULE.finding(fact, _first_place(guilty), cost, remedies=_remedies(guilty), others=others)
+
+
+def _remedies(guilty: list[Wait]) -> tuple[Remedy, ...]:
+    """Return what to try; a line in transformers' loop is not the program's to change."""
+    inner = [wait.place.stack[-1] for wait in guilty if wait.place and wait.place.stack]
+    if any(_GENERATION in frame for frame in inner):
+        return (_ACCELERATE, *RULE.remedies)
+    return RULE.remedies
 
 
 def _first_place(guilty: list[Wait]) -> Place | None:

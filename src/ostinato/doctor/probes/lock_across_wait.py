@@ -18,6 +18,7 @@ from ostinato.units import format_us
 RULE = RULES["OST502"]
 _SHARE = 0.01
 _LEAST_US = 50e3
+_WOULD_WAIT = "what would be a wait for the device"
 _ACROSS = {"device": "a wait for the device", "io": "a call that blocks", "await": "an await"}
 
 
@@ -28,13 +29,16 @@ def probe(evidence: Evidence) -> Verdict:
     if not guilty:
         return None
     first = max(guilty, key=lambda lock: (lock.blocked_us, lock.across == "await", lock.us))
-    fact = f"a lock is held across {_ACROSS.get(first.across, first.across)}, {times(first.count)}"
+    across = _ACROSS.get(first.across, first.across)
+    if first.across == "device" and evidence.subject.device != "cuda":
+        across = _WOULD_WAIT
+    fact = f"a lock is held across {across}, {times(first.count)}"
     if first.taken is not None and first.place is not None and first.taken.line != first.place.line:
         fact += f"; it was taken at {first.taken}"
     if first.blocked:
         waited = format_us(first.blocked_us)
         fact += f"; others stood in line {times(first.blocked)}, for {waited} in all"
-    share = min(1.0, first.blocked_us / watched_us) if watched_us and first.blocked_us else None
+    share = first.blocked_us / watched_us if 0 < first.blocked_us <= watched_us else None
     per_wait = first.blocked_us / first.blocked if first.blocked else None
     cost = Cost(per_wait, share, per="wait") if per_wait else None
     others = tuple(lock.place for lock in guilty if lock is not first and lock.place is not None)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from ostinato.doctor.finding import Finding
 from ostinato.doctor.probe import cost_words
 from ostinato.doctor.render.text import short_path
@@ -12,27 +10,28 @@ from ostinato.doctor.report import Report
 
 def github(report: Report) -> str:
     """Return one annotation for each finding of the report."""
-    return annotation_lines(report.findings)
+    return "".join(f"{_of_finding(finding)}\n" for finding in report.findings)
 
 
-def annotation_lines(findings: Iterable[Finding]) -> str:
-    """Return one `::warning` line for each finding."""
-    return "".join(f"{_annotation(finding)}\n" for finding in findings)
+def annotation(
+    title: str, words: str, path: str = "", *, line: int = 0, end_line: int = 0, column: int = 0
+) -> str:
+    """Return one `::warning` command; what is empty or 0 is left out."""
+    given = {"title": title, "file": path, "line": line, "endLine": end_line, "col": column}
+    properties = ",".join(f"{name}={_property(str(v))}" for name, v in given.items() if v)
+    return f"::warning {properties}::{_data(words)}"
 
 
-def _annotation(finding: Finding) -> str:
-    properties = [f"title={_property(f'{finding.code} {finding.name}')}"]
-    if finding.place is not None:
-        properties.append(f"file={_property(short_path(finding.place.path))}")
-        properties.append(f"line={finding.place.line}")
-        if finding.place.column:
-            properties.append(f"col={finding.place.column}")
+def _of_finding(finding: Finding) -> str:
     words = finding.fact
     cost = cost_words(finding.cost)
     words += f" ({cost})" if cost else ""
     if finding.remedies:
         words += f"; try: {finding.remedies[0].what}"
-    return f"::warning {','.join(properties)}::{_data(words)}"
+    title, place = f"{finding.code} {finding.name}", finding.place
+    if place is None:
+        return annotation(title, words)
+    return annotation(title, words, short_path(place.path), line=place.line, column=place.column)
 
 
 def _data(words: str) -> str:

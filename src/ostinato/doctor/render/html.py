@@ -14,7 +14,7 @@ from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost, Finding, Place
 from ostinato.doctor.probe import percent
 from ostinato.doctor.render.heat_map import heat_map
-from ostinato.doctor.render.text import short_path, via
+from ostinato.doctor.render.text import leaf, short_path, via
 from ostinato.doctor.report import Report
 from ostinato.units import format_us
 
@@ -78,7 +78,21 @@ def _header(report: Report) -> str:
         '<header><p class="brand"><b>Ostinato</b> doctor</p>'
         f"<h1>{escape(report.title)}</h1>"
         f'<p class="verdict">{_prose(report.verdict)}</p>'
-        f'<ul class="chips">{listed}</ul></header>'
+        f'<ul class="chips">{listed}</ul></header>{_busy(report)}'
+    )
+
+
+def _busy(report: Report) -> str:
+    if not report.busy:
+        return ""
+    rows = "".join(
+        f'<li><i style="width:{100 * line.share:.0f}%"></i><b>{line.share:.0%}</b>'
+        f"<span>{_prose(leaf(line.place))}</span></li>"
+        for line in report.busy
+    )
+    return (
+        '<h2>Where the time goes</h2><p class="hint">Of the samples in which the thread that makes '
+        f'the steps ran, by the line that called torch or computed.</p><ol class="busy">{rows}</ol>'
     )
 
 

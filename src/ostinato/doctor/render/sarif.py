@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ostinato.doctor.catalog import RULES, Rule
@@ -19,27 +20,62 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def sarif(report: Report) -> str:
     """Return the findings of the report as one SARIF run."""
-    return sarif_log(report.findings)
+    document = sarif_document(
+        "ostinato",
+        [(finding.code, _result(finding)) for finding in report.findings],
+        _rule,
+        run={"originalUriBaseIds": {"SRCROOT": {"uri": Path.cwd().as_uri() + "/"}}},
+    )
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def sarif_log(findings: Iterable[Finding]) -> str:
-    """Return a SARIF log with one run that holds `findings`."""
-    found = list(findings)
-    codes = sorted({finding.code for finding in found})
-    index = {code: number for number, code in enumerate(codes)}
-    driver = {
-        "name": "ostinato",
-        "version": version("ostinato"),
-        "rules": [_rule(RULES[code]) for code in codes],
-    }
-    run = {
-        "tool": {"driver": driver},
+def sarif_document(
+    tool: str,
+    results: Sequence[tuple[str, Mapping[str, Any]]],
+    describe: Callable[[Rule], dict[str, Any]],
+    *,
+    driver: Mapping[str, Any] = MappingProxyType({}),
+    run: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Return a SARIF log with one run.
+
+    Args:
+        results: The code of each finding, and what a result says besides its rule.
+        describe: What the log says of a rule; asked once for each code that was found.
+        driver, run: Further properties of the tool and of the run.
+    """
+    codes = sorted({code for code, _ in results})
+    about = {"name": tool, "version": version("ostinato"), **driver}
+    rules = [describe(RULES[code]) for code in codes]
+    found = [
+        {"ruleId": code, "ruleIndex": codes.index(code), "level": "warning", **result}
+        for code, result in results
+    ]
+    whole = {
+        "tool": {"driver": {**about, "rules": rules}},
         "columnKind": "unicodeCodePoints",
-        "originalUriBaseIds": {"SRCROOT": {"uri": Path.cwd().as_uri() + "/"}},
-        "results": [_result(finding, index[finding.code]) for finding in found],
+        **run,
+        "results": found,
     }
-    log = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
-    return json.dumps(log, indent=2, ensure_ascii=False) + "\n"
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [whole]}
+
+
+def location(
+    artifact: Mapping[str, str],
+    *,
+    line: int,
+    column: int = 0,
+    end_line: int = 0,
+    end_column: int = 0,
+    code: str = "",
+) -> dict[str, Any]:
+    """Return a place in a file; what is 0 or empty is not known, and left out."""
+    numbers = {"startLine": line, "startColumn": column}
+    numbers |= {"endLine": end_line, "endColumn": end_column}
+    region: dict[str, Any] = {name: number for name, number in numbers.items() if number}
+    if code:
+        region["snippet"] = {"text": code}
+    return {"physicalLocation": {"artifactLocation": dict(artifact), "region": region}}
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
@@ -53,16 +89,11 @@ def _rule(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
+def _result(finding: Finding) -> dict[str, Any]:
     words = finding.fact
     cost = cost_words(finding.cost)
     words += f" ({cost})" if cost else ""
-    result: dict[str, Any] = {
-        "ruleId": finding.code,
-        "ruleIndex": rule_index,
-        "level": "warning",
-        "message": {"text": words},
-    }
+    result: dict[str, Any] = {"message": {"text": words}}
     if finding.place is not None:
         result["locations"] = [_location(finding.place)]
     if finding.others:
@@ -71,12 +102,8 @@ def _result(finding: Finding, rule_index: int) -> dict[str, Any]:
 
 
 def _location(place: Place) -> dict[str, Any]:
-    region: dict[str, Any] = {"startLine": max(place.line, 1)}
-    if place.column:
-        region["startColumn"] = place.column
-    if place.code:
-        region["snippet"] = {"text": place.code}
-    return {"physicalLocation": {"artifactLocation": _artifact(place.path), "region": region}}
+    line = max(place.line, 1)
+    return location(_artifact(place.path), line=line, column=place.column, code=place.code)
 
 
 def _artifact(path: str) -> dict[str, str]:

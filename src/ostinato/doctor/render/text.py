@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import textwrap
+from dataclasses import replace
 
 from ostinato.doctor.finding import Abstention, Finding, Place
 from ostinato.doctor.probe import cost_words
@@ -28,6 +29,9 @@ def _head(report: Report) -> str:
     lines = [_fill(f"verdict: {report.verdict}", ""), _fill(f"watched: {headline(report)}", "")]
     if report.machine:
         lines.append(_fill(f"machine: {report.machine}", ""))
+    for number, line in enumerate(report.busy):
+        label = "busy at:" if not number else " " * 8
+        lines.append(_fill(f"{label} {line.share:4.0%} {leaf(line.place)}", " " * 14))
     return "\n".join(lines)
 
 
@@ -39,7 +43,9 @@ def finding_text(finding: Finding) -> str:
         inner = via(finding.place)
         if inner:
             lines.append(_wrapped("within", inner))
-    lines += [_wrapped("also", where(place)) for place in finding.others]
+    for place in finding.others:
+        inner = via(place)
+        lines.append(_wrapped("also", f"{where(place)}, within {inner}" if inner else where(place)))
     cost = cost_words(finding.cost)
     if cost:
         lines.append(_wrapped("cost", cost))
@@ -56,6 +62,12 @@ def where(place: Place) -> str:
     if place.code:
         words += f" `{place.code}`"
     return words + (f" in {place.function}" if place.function not in ("", "<module>") else "")
+
+
+def leaf(place: Place) -> str:
+    """Return a place as in `where`, with a library's path from its package on."""
+    _, is_installed, tail = place.path.rpartition("/site-packages/")
+    return where(replace(place, path=tail) if is_installed else place)
 
 
 def via(place: Place) -> str:

@@ -44,9 +44,10 @@ def read_chrome(path: Path, step: str) -> Evidence:
     for event in stream:
         host.take(event)
     damage = stream.damage
-    if not stream.is_trace:
+    if not stream.is_trace or not stream.events:
+        missing = "it holds no events" if stream.is_trace else "it holds no traceEvents"
         raise UsageError(
-            f"{path} is no trace: {damage or 'it holds no traceEvents'}",
+            f"{path} is no trace: {damage or missing}",
             code="OST7061",
             remedy="give the file that torch.profiler's export_chrome_trace wrote",
         )

@@ -113,6 +113,8 @@ class ChromeStream:
                 pass
             try:
                 value, end = self._decoder.raw_decode(self._buffer, self._at)
+            except RecursionError:
+                raise json.JSONDecodeError("it is nested too deep", "", 0) from None
             except json.JSONDecodeError as error:
                 size = len(self._buffer) - self._at
                 if size > _LONGEST or not self._is_cut(error):

@@ -7,13 +7,13 @@ of its own config runs, and talks nonsense.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from ostinato.checkpoints.json_file import read_json
 from ostinato.errors import UsageError
 from ostinato.llm.attention.base import AttentionShape
 from ostinato.llm.models.fields import Fields, refuse
@@ -116,7 +116,7 @@ def read_config(folder: str | Path) -> DecoderConfig:
             remedy="give a folder with config.json and model.safetensors, or the name smollm2",
         )
     try:
-        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        config = read_json(path / "config.json")
     except (OSError, ValueError) as error:
         raise _not_a_model(f"{path} has no config.json that can be read: {error}") from error
     if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):

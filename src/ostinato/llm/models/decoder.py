@@ -63,7 +63,8 @@ class Decoder(nn.Module, ABC):
     @property
     def decode_path(self) -> DecodePath:
         """By which way the layers are computed, and why."""
-        return DecodePath("composable", f"{self.config.architecture} has no fused layers")
+        why = f"{self.config.architecture} has no fused layers"
+        return DecodePath("composable", f"{why}: {self.reason}" if self.reason else why)
 
     def settle(self) -> None:
         """Compute, on the weights' device, what follows from the config alone."""

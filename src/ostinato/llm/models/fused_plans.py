@@ -7,7 +7,7 @@ library's product, with small kernels around it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 from ostinato.llm.kernels.few_rows import FewPlan
 from ostinato.llm.kernels.tiled_rows import TilePlan
@@ -63,10 +63,14 @@ class LayerPlans:
 
     Attributes:
         up_to: The most tokens of each plan but the last, ascending.
+        measured: For how many tokens the fastest plan was looked for.
+        origin: Where they come from, in words.
     """
 
     up_to: Sequence[int]
     plans: Sequence[LayerPlan]
+    measured: Sequence[int] = ()
+    origin: str = field(default="plans by rule", compare=False)
 
     def fit(self, tokens: int) -> LayerPlan:
         """Return the plan for so many tokens."""
@@ -77,7 +81,8 @@ class LayerPlans:
         """What serves how many tokens, in words."""
         ends = [*(f"up to {most} tokens" for most in self.up_to), "more"]
         kinds = [plan.description for plan in self.plans]
-        return "; ".join(f"{end}: {kind}" for end, kind in zip(ends, kinds, strict=True))
+        served = "; ".join(f"{end}: {kind}" for end, kind in zip(ends, kinds, strict=True))
+        return f"{self.origin}: {served}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,148 +3,202 @@
 A product that is fast alone may be slow in a step, where its programs begin while those of the one
 ahead still run. So all layers are recorded and replayed for every candidate, on the model's own
 weights. Candidates are few: the plans that a layer of these sizes has by rule, some near them, and
-the library.
+the library. One that gives other numbers than the library does is no candidate.
 
-An engine reads what was found out before and never waits for a measurement: it takes half a minute,
-most of it compiling, and is made by whoever calls `measure_and_keep` on a loaded decoder.
+An engine reads what was found out before and never waits for a measurement: that takes minutes,
+most of them compiling, with the GPU for itself. `ostinato bench plans` makes it.
 
 Shapes: N tokens.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 import triton
 
 from ostinato.graphs import graphed
 from ostinato.llm.attention.base import AttentionBackend, DecodeAttend
-from ostinato.llm.kernels.few_rows import FewPlan
 from ostinato.llm.kernels.tiled_rows import TilePlan
 from ostinato.llm.kv.store import KvStore
 from ostinato.llm.models.fused import Fused, sizes_of
 from ostinato.llm.models.fused_plans import (
+    LIBRARY,
     LayerPlan,
     LayerPlans,
     LayerSizes,
-    Product,
-    few_plan,
-    tile_plan,
 )
+from ostinato.llm.models.plan_candidates import candidates
+from ostinato.llm.models.plan_choice import ORDER, fastest, merged
 from ostinato.llm.models.plan_file import PACKAGED, keep_plans, own_file, read_plans
+from ostinato.measure import Spread, wait_for
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ostinato.graphs import Lease
     from ostinato.llm.models.llama import LlamaDecoder
 
-TOKENS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-_SMALL = 1024
-_CACHED, _PAGE_TOKENS = 128, 16
-_REPLAYS, _ROUNDS = 20, 3
-_GAIN = 0.99
-"""Another plan must be so much faster; less is noise."""
+_log = logging.getLogger(__name__)
+TOKENS = (1, 32, 256, 8, 128, 64, 16, 2, 4)
+"""Numbers of tokens that are measured, first what is asked for most: time may run out."""
+_CACHED, _PAGE_TOKENS = 192, 16
+_APART = 0.05
+"""So far from the library's numbers a plan is wrong; all that rounding does is far below."""
 
 
 def known(decoder: LlamaDecoder) -> LayerPlans | None:
     """Return the plans that were measured for layers of such sizes on such a GPU, if any were."""
     own, packaged = _keys(decoder)
-    return read_plans(own_file(), own) or read_plans(PACKAGED, packaged)
+    for file, key, origin in (
+        (own_file(), own, "plans measured on this machine"),
+        (PACKAGED, packaged, "plans measured for this GPU"),
+    ):
+        found = read_plans(file, key)
+        if found is None:
+            continue
+        if _fit(found, sizes_of(decoder.config)):
+            return replace(found, origin=origin)
+        _log.warning("the plans in %s are for other layers and are not used: %s", file, key)
+    return None
 
 
-def measure_and_keep(decoder: LlamaDecoder, backend: AttentionBackend) -> LayerPlans:
-    """Return the fastest plans, and keep them for the engines to come on this machine.
+def measure_and_keep(
+    decoder: LlamaDecoder,
+    backend: AttentionBackend,
+    *,
+    is_over: Callable[[], bool],
+    tell: Callable[[str], None],
+    again: bool = False,
+    tokens: Sequence[int] = TOKENS,
+    clock: Callable[[], float] = time.perf_counter,
+) -> LayerPlans:
+    """Return the fastest plans, kept for the engines to come on this machine as they are found.
+
+    What was measured before stays, so a run that is cut short is gone on with by the next.
 
     Args:
         decoder: Its weights are in place, and it has fused layers.
+        is_over: Whether nothing more may begin.
+        tell: Is told what begins.
+        again: Whether to measure what was measured before.
+        tokens: Some of `TOKENS`.
+        clock: Seconds.
     """
-    found = measure(decoder, backend)
-    keep_plans(own_file(), _keys(decoder)[0], found)
-    return found
-
-
-def measure(
-    decoder: LlamaDecoder, backend: AttentionBackend, tokens: Sequence[int] = TOKENS
-) -> LayerPlans:
-    """Return the fastest plan for each number of tokens, and of those in between."""
     assert decoder.fused is not None
-    bench = _Bench(decoder.fused, backend)
+    plans = known(decoder) or decoder.fused.plans
+    if again:
+        plans = replace(plans, measured=())
+    bench = Bench(replace(decoder.fused, plans=plans), backend, clock)
+    counts = sorted(TOKENS)
     with torch.inference_mode():
-        best = [bench.best(count) for count in tokens]
-    starts = [at for at in range(1, len(best)) if best[at] != best[at - 1]]
-    up_to = tuple(tokens[at - 1] for at in starts)
-    return LayerPlans(up_to, tuple(best[at] for at in (0, *starts)))
-
-
-def candidates(product: Product, tokens: int) -> Iterator[FewPlan | TilePlan | None]:
-    """Yield the plans that are worth a trial for a product of so many tokens."""
-    if tokens <= 2:
-        yield few_plan(product)
-    tile = tile_plan(product)
-    yield tile
-    if tokens == 1:
-        return
-    for splits in (tile.splits // 2, tile.splits * 2):
-        split = replace(tile, splits=splits)
-        if splits >= 1 and split.fits(product.inputs):
-            yield split
-    if min(product.inputs, product.outputs) > _SMALL:
-        yield replace(tile, stages=tile.stages + 1)
-        if product.in_pairs:
-            yield replace(tile, outputs=2 * tile.outputs, warps=8, splits=1)
-    else:
-        yield replace(tile, is_patient=not tile.is_patient)
-        for outputs in (32, 64):
-            yield replace(tile, outputs=outputs, splits=1, is_patient=True)
-    yield None
+        for count in tokens:
+            if count in plans.measured or is_over():
+                continue
+            tell(f"{count} tokens")
+            best = bench.best(count, is_over)
+            if best is not None:
+                plans = merged({count: best}, counts, plans)
+                keep_plans(own_file(), _keys(decoder)[0], plans)
+    return replace(plans, origin="plans measured on this machine")
 
 
 @dataclass(frozen=True, slots=True)
-class _Bench:
-    """Steps of a decoder, timed."""
+class Bench:
+    """Steps of a decoder, timed.
+
+    Attributes:
+        fused: Whose plans are where the search begins.
+        has_own_pages: Whether each row has keys and values of its own, as it has in an engine.
+            Without them attention reads what is in the cache: less memory, and products decide.
+        rounds, replays: How many times are taken, each of how many steps.
+    """
 
     fused: Fused
     backend: AttentionBackend
+    clock: Callable[[], float] = time.perf_counter
+    has_own_pages: bool = False
+    rounds: int = 5
+    replays: int = 20
 
-    def best(self, tokens: int) -> LayerPlan:
-        """Return the fastest plan, found product by product, the largest first."""
+    def best(self, tokens: int, is_over: Callable[[], bool]) -> LayerPlan | None:
+        """Return the fastest plan for so many tokens; None if time ran out before it was found."""
         sizes = sizes_of(self.fused.decoder.config)
-        plan = self.fused.plans.fit(tokens)
-        fastest = self._time(plan, tokens)
-        for name in ("gate_up", "down", "qkv", "out"):
-            for candidate in candidates(getattr(sizes, name), tokens):
-                trial = replace(plan, **{name: candidate})
-                if trial != plan and (taken := self._time(trial, tokens)) < fastest * _GAIN:
-                    fastest, plan = taken, trial
-        return plan
+        trials = {name: tuple(candidates(getattr(sizes, name), tokens)) for name in ORDER}
+        expected_NE = self.expected(tokens)
+        return fastest(
+            self.fused.plans.fit(tokens),
+            trials,
+            lambda plan: self.time(plan, tokens, expected_NE),
+            is_over,
+        )
 
-    def _time(self, plan: LayerPlan, tokens: int) -> float:
-        """Return seconds of a step; infinity where the plan does not fit the device."""
+    def expected(self, tokens: int) -> Tensor:
+        """Return what a step gives by the library's products."""
+        step, _ = self.step(LIBRARY, tokens)
+        return step().clone()
+
+    def time(self, plan: LayerPlan, tokens: int, expected_NE: Tensor) -> Spread | None:
+        """Return the time of a step; None where the plan does not fit the device, or is wrong.
+
+        Args:
+            expected_NE: What the step gives by other plans.
+        """
+        step, store = self.step(plan, tokens)
+        try:
+            with _recorded(step, store) as run:
+                if not _is_near(run(), expected_NE):
+                    return None
+                return self._spread(run, store.keys.device)
+        except triton.runtime.errors.OutOfResources:
+            return None
+
+    def step(self, plan: LayerPlan, tokens: int) -> tuple[Callable[[], Tensor], KvStore]:
+        """Return a step by one plan, and the store that it writes to."""
         fused = replace(self.fused, plans=LayerPlans((), (plan,)))
         decoder = fused.decoder
-        device = decoder.embedding.weight.device
-        config, pages = decoder.config, _CACHED // _PAGE_TOKENS
-        dtype = decoder.embedding.weight.dtype
+        device, dtype = decoder.embedding.weight.device, decoder.embedding.weight.dtype
+        config, each = decoder.config, _CACHED // _PAGE_TOKENS
+        pages = each * (tokens if self.has_own_pages else 1)
         store = KvStore(
             config.layers, pages + 1, _PAGE_TOKENS, config.kv_heads, config.head_dim, dtype, device
         )
-        # Rows share their pages, and write to page 0: what they attend to does not matter here.
-        pages_BP = torch.arange(1, pages + 1, dtype=torch.int32, device=device).repeat(tokens, 1)
+        # The same for every plan, for results are compared.
+        generator = torch.Generator(device).manual_seed(0)
+        for tensor in (store.keys, store.values):
+            tensor.normal_(generator=generator)
+        # All write to page 0, which no row reads.
+        pages_XP = torch.arange(1, pages + 1, dtype=torch.int32, device=device).view(-1, each)
+        pages_BP = pages_XP.expand(tokens, -1).contiguous()
         lengths_B = torch.full((tokens,), _CACHED, dtype=torch.int32, device=device)
         zeros_B = torch.zeros(tokens, dtype=torch.int64, device=device)
         attend = DecodeAttend(self.backend, store, pages_BP, lengths_B)
-        try:
-            return _replayed_s(lambda: fused.run(zeros_B, zeros_B, zeros_B, attend), store, device)
-        except triton.runtime.errors.OutOfResources:
-            return float("inf")
+        return lambda: fused.run(zeros_B, zeros_B, zeros_B, attend), store
+
+    def _spread(self, run: Callable[[], object], device: torch.device) -> Spread:
+        times_us = []
+        for _ in range(self.rounds):
+            wait_for(device)
+            began = self.clock()
+            for _ in range(self.replays):
+                run()
+            wait_for(device)
+            times_us.append((self.clock() - began) / self.replays * 1e6)
+        return Spread.of(times_us)
 
 
-def _replayed_s(step: Callable[[], Tensor], store: KvStore, device: torch.device) -> float:
-    """Return the least seconds of a recorded step."""
+@contextmanager
+def _recorded(step: Callable[[], Tensor], store: KvStore) -> Iterator[Callable[[], Tensor]]:
+    """Give what replays a step; without a GPU there is nothing to record."""
+    if store.keys.device.type != "cuda":
+        yield step
+        return
     with graphed(
         step,
         admit_after=1,
@@ -153,29 +207,47 @@ def _replayed_s(step: Callable[[], Tensor], store: KvStore, device: torch.device
         on_unfit="raise",
         scratch=(store.keys, store.values),
     ) as runner:
-        runner()
-        least = float("inf")
-        for _ in range(_ROUNDS):
-            torch.cuda.synchronize(device)
-            began = time.perf_counter()
-            for _ in range(_REPLAYS):
-                runner()
-            torch.cuda.synchronize(device)
-            least = min(least, (time.perf_counter() - began) / _REPLAYS)
-    return least
+        yield lambda: cast("Lease[Tensor]", runner()).get()
 
 
-def _named(decoder: LlamaDecoder) -> str:
-    """Return what the plans depend on, in words."""
-    sizes: LayerSizes = sizes_of(decoder.config)
+def _is_near(found_NE: Tensor, expected_NE: Tensor) -> bool:
+    distance = (found_NE.float() - expected_NE.float()).norm()
+    return bool(distance <= _APART * expected_NE.float().norm())
+
+
+def _fit(plans: LayerPlans, sizes: LayerSizes) -> bool:
+    """Return whether every product has enough columns for its parts."""
+    for plan in plans.plans:
+        for field in fields(plan):
+            each, product = getattr(plan, field.name), getattr(sizes, field.name)
+            if isinstance(each, TilePlan) and not each.fits(product.inputs):
+                return False
+    return True
+
+
+def key_of(decoder: LlamaDecoder, layers: int) -> str:
+    """Return the key of plans in the package's file, for a model with so many such layers."""
+    device, sizes = decoder.embedding.weight.device, sizes_of(decoder.config)
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     products = (getattr(sizes, field.name) for field in fields(sizes))
     each = [f"{p.inputs}x{p.outputs}{' pairs' if p.in_pairs else ''}" for p in products]
     kind = str(decoder.fused_layers()[0].qkv.weight.dtype)[6:]
-    return f"{kind} {', '.join(each)}, {decoder.config.layers} layers"
+    return f"{name}; {kind} {', '.join(each)}, {layers} layers"
 
 
 def _keys(decoder: LlamaDecoder) -> tuple[str, str]:
     """Return the keys of the decoder's plans in this machine's own file and in the package's."""
-    name, sizes = torch.cuda.get_device_name(decoder.embedding.weight.device), _named(decoder)
-    own = f"{name}; torch {torch.__version__}; triton {triton.__version__}; {sizes}"
-    return own, f"{name}; {sizes}"
+    packaged = key_of(decoder, decoder.config.layers)
+    driver = _driver(decoder.embedding.weight.device)
+    versions = f"driver {driver}; torch {torch.__version__}; triton {triton.__version__}"
+    return f"{versions}; {packaged}", packaged
+
+
+def _driver(device: torch.device) -> str | None:
+    try:
+        from ostinato.device import describe
+
+        chip = describe(device).accelerator
+    except ModuleNotFoundError:  # run from a checkout where not every dependency is installed
+        return None
+    return None if chip is None else chip.driver

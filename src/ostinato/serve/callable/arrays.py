@@ -169,12 +169,13 @@ def from_numbers(name: str, datatype: str, shape: tuple[int, ...], values: objec
         with np.errstate(over="raise", invalid="raise"):
             found = np.asarray(values)
             if found.dtype.kind not in "biuf":
-                raise ValueError("they are no numbers")
+                raise _unsendable(name, "they are no numbers")
             numbers = found.astype(through, casting="unsafe")
-        if numbers.dtype.kind in "iub" and not np.array_equal(numbers, found):
-            raise ValueError(f"not all of them are of datatype {datatype}")
     except (ValueError, TypeError, OverflowError, FloatingPointError) as error:
-        raise _unsendable(name, str(error)) from error
+        why = f"they are lists of unequal lengths, or numbers that {datatype} cannot hold"
+        raise _unsendable(name, why) from error
+    if numbers.dtype.kind in "iub" and not np.array_equal(numbers, found):
+        raise _unsendable(name, f"not all of them are of datatype {datatype}")
     if numbers.size != prod(shape):
         raise _unsendable(name, f"{numbers.size} of them, and the shape is {list(shape)}")
     return Array(datatype, shape, _bf16_bytes(numbers) if datatype == "BF16" else numbers.tobytes())

@@ -120,6 +120,11 @@ class Batcher(Generic[Q, A]):
         since = self.counts.running_since_s
         return 0.0 if since is None else self._clock() - since
 
+    @property
+    def busy_s(self) -> float:
+        """How long batches have run, all together."""
+        return self._run_s + self.running_s
+
     def _retry_s(self) -> float:
         """Return when what waits now will have run, as fast as rows ran until now."""
         if not self.counts.rows:

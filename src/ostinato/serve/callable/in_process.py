@@ -63,6 +63,10 @@ class InProcess:
 
     async def numbers(self) -> Numbers:
         """Return what happened so far."""
+        return self.count()
+
+    def count(self) -> Numbers:
+        """Do as `numbers`, from any thread."""
         counts, report = self._batcher.counts, self._model.runner.report()
         return Numbers(
             counts.waiting,
@@ -77,6 +81,7 @@ class InProcess:
             report.padded_rows,
             dict(report.reasons),
             self._batcher.running_s,
+            self._batcher.busy_s,
             os.getpid(),
         )
 

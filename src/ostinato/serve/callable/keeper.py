@@ -43,6 +43,7 @@ async def served(
     limits: Limits | None = None,
     wait: bool = True,
     share: Path | None = None,
+    name: str = "",
 ) -> AsyncIterator[CallableClient]:
     """Serve what `factory` makes from a process of its own, as long as the context lasts.
 
@@ -50,13 +51,14 @@ async def served(
         wait: Until it is warm; else the client says when it is.
         share: A socket's path that names the process for all who are to use the same one; None:
             it is for this context alone.
+        name: As clients call the model; its metrics are told under it, none without.
 
     Raises:
         ResourceError: OST6056, the process ended before it was ready.
     """
     folder = tempfile.mkdtemp(prefix="ostinato-")
     socket = str(share or f"{folder}/model.sock")
-    setup = Setup(factory, socket, limits or Limits(), arguments)
+    setup = Setup(factory, socket, limits or Limits(), arguments, name)
     client = CallableClient(setup.socket)
     task = asyncio.create_task(_keep(setup, client), name="callable keeper")
     try:

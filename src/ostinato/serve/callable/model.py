@@ -50,6 +50,7 @@ class Model:
 
     Attributes:
         outputs: Specs found when it was warmed; empty before.
+        rows: Of the call that is answered now; 0 between calls, and while it is warmed.
 
     Raises:
         UsageError: OST6052, an input is no argument of the callable.
@@ -58,6 +59,7 @@ class Model:
     def __init__(self, servable: Servable) -> None:
         self.servable = servable
         self.outputs: dict[str, TensorSpec] = {}
+        self.rows = 0
         self._device = torch.device(servable.device)
         _check_arguments(servable)
         self._call: Callable[..., Any] = servable.fn
@@ -140,10 +142,33 @@ class Model:
     def _run_together(self, batch: Sequence[Arrays]) -> Sequence[Arrays]:
         sizes = [next(iter(one.values())).rows for one in batch]
         inputs = {name: self._join(name, batch) for name in self.servable.inputs}
-        with torch.no_grad():
-            made = self._named(self._call(**inputs))
+        self.rows = sum(sizes)
+        try:
+            with torch.no_grad():
+                made = self._as_declared(self._call(**inputs), self.rows)
+        finally:
+            self.rows = 0
         parts = {name: cut_rows(_array(tensor), sizes) for name, tensor in made.items()}
         return [{name: parts[name][place] for name in parts} for place in range(len(batch))]
+
+    def _as_declared(self, made: object, rows: int) -> dict[str, Tensor]:
+        """Return the outputs; rows that do not belong to a request are nobody's answer.
+
+        Raises:
+            ResourceError: OST6055, they are not what the model's description promises.
+        """
+        try:
+            found = self._named(made)
+        except UsageError as error:  # the client asked rightly
+            raise failed(error) from error
+        for name, tensor in found.items():
+            datatype, sizes = _WORDS.get(tensor.dtype), list(tensor.shape)
+            known = self.outputs.get(name)
+            if not sizes or sizes[0] != rows or (known and known.datatype != datatype):
+                promised = known.datatype if known else "a tensor"
+                problem = f"{name!r} is {datatype} {sizes}, not {promised} of {rows} rows"
+                raise failed(ValueError(problem))
+        return found
 
     def _join(self, name: str, batch: Sequence[Arrays]) -> Tensor:
         arrays = [one[name] for one in batch]
@@ -157,6 +182,12 @@ class Model:
         if isinstance(made, Tensor):
             found: dict[str, object] = {names[0] if names else "output": made}
         elif isinstance(made, Mapping):
+            missing = [name for name in names if name not in made]
+            if missing:
+                raise _unservable(
+                    f"the callable returned no output {missing[0]!r}",
+                    f"name those that it returns: {', '.join(map(str, made))}",
+                )
             found = {str(name): made[name] for name in names or made}
         elif isinstance(made, tuple | list):
             labels = names or [f"output_{place}" for place in range(len(made))]
@@ -165,6 +196,11 @@ class Model:
             raise _unservable(
                 f"the callable returned a {type(made).__name__}",
                 "return a tensor, or a tuple or mapping of tensors",
+            )
+        if len(found) < len(names):
+            raise _unservable(
+                f"the callable returned {len(found)} outputs, and {len(names)} are named",
+                "name as many as it returns: Servable(..., outputs=(...))",
             )
         tensors = {name: value for name, value in found.items() if isinstance(value, Tensor)}
         strangers = [name for name in found if name not in tensors]

@@ -26,6 +26,8 @@ from ostinato.serve.callable.faults import Failure, failed
 from ostinato.serve.callable.in_process import InProcess
 from ostinato.serve.callable.model import DeviceLost, Model
 from ostinato.serve.callable.setup import EXIT_DEVICE_LOST, EXIT_UNFIT, Setup
+from ostinato.serve.metrics import Metrics
+from ostinato.serve.peers import answer_in_thread
 
 _READ_BYTES = 1 << 20
 
@@ -107,6 +109,8 @@ async def serve(setup: Setup) -> None:
     """Load, warm, listen, and answer until the parent is gone."""
     model = await asyncio.to_thread(lambda: _UntilLost(make(setup.factory, *setup.arguments)))
     service = InProcess(model, setup.limits)
+    if setup.name:
+        _tell_metrics(setup, service, model)
     await service.warm()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -119,6 +123,13 @@ async def serve(setup: Setup) -> None:
         await _parent_gone()
     finally:
         server.close()  # the path stays: another process may have it by now
+
+
+def _tell_metrics(setup: Setup, service: InProcess, model: Model) -> None:
+    metrics = Metrics(Path(setup.socket).stem)
+    metrics.watch_graphs()
+    metrics.watch_model(setup.name, service.count, lambda: model.rows)
+    answer_in_thread(setup.metrics_socket, metrics.snapshot)
 
 
 async def _parent_gone() -> None:

@@ -33,6 +33,7 @@ class Numbers(msgspec.Struct, frozen=True):
         padded_rows: Rows of padding that were computed.
         eager: Calls that ran eagerly, by the word of their reason.
         running_s: How long the batch that runs now has been running; 0 while none does.
+        busy_s: How long batches have run, all together.
         pid: Of the process that the model runs in.
     """
 
@@ -48,6 +49,7 @@ class Numbers(msgspec.Struct, frozen=True):
     padded_rows: int
     eager: dict[str, int]
     running_s: float
+    busy_s: float
     pid: int
 
 

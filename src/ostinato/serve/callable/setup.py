@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -19,9 +21,17 @@ class Setup(msgspec.Struct, frozen=True):
         factory: As `declaration.make` takes it.
         arguments: For the factory.
         socket: Path to listen on.
+        name: As clients call the model; metrics are told under it, none without.
     """
 
     factory: str
     socket: str
     limits: Limits
     arguments: tuple[str, ...] = ()
+    name: str = ""
+
+    @property
+    def metrics_socket(self) -> Path:
+        """Where this process gives its metrics; one that is started again is another process."""
+        socket = Path(self.socket)
+        return socket.with_name(f"{socket.stem}.{os.getpid()}.metrics")

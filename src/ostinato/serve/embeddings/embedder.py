@@ -154,5 +154,7 @@ async def embedding_service(
             remedy="save the tokenizer into the folder, in its fast form",
         )
     arguments = (str(folder), device)
-    async with served(_FACTORY, *arguments, limits=limits, wait=wait, share=share) as service:
+    async with served(
+        _FACTORY, *arguments, limits=limits, wait=wait, share=share, name=facts.name
+    ) as service:
         yield Embedder(service, tokenizer, facts)

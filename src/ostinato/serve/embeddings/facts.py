@@ -77,7 +77,7 @@ def _read(file: Path, *, is_needed: bool = True) -> Mapping[str, Any]:
         return {}
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _unfit(f"{file} cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise _unfit(f"{file} holds no object")

@@ -7,7 +7,7 @@ import base64
 from collections.abc import Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
@@ -41,6 +41,8 @@ class EmbeddingRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
         priority: The smaller, the sooner; ours alone.
     """
 
+    names: ClassVar[dict[str, str]] = {"prompt": "input"}
+
     input: Any
     model: str
     encoding_format: Literal["float", "base64"] = "float"
@@ -62,7 +64,9 @@ async def embed(services: Services, request: Request) -> Response:
     """Answer with the vectors of texts."""
     embedder: Embedder | None = services.embedder
     if embedder is None:
-        raise HttpProblem(404, "this server serves no model that makes embeddings")
+        raise HttpProblem(
+            404, "this server serves no model that makes embeddings; start it with --embedder"
+        )
     asked = await read(request, EmbeddingRequest)
     facts = embedder.facts
     if asked.model != facts.name:

@@ -53,7 +53,7 @@ class EngineNumbers(Collector):
             **_buckets(counts),
         }
         for name, values in numbers.items():
-            yield _family(name, values)
+            yield family(name, values)
 
 
 def _standing(health: Health, rows: int) -> dict[str, Values]:
@@ -106,7 +106,8 @@ def _buckets(counts: EngineCounts) -> dict[str, Values]:
     }
 
 
-def _family(name: str, values: Values) -> Metric:
+def family(name: str, values: Values) -> Metric:
+    """Return the metric of a name of ours with its values, by its labels."""
     metric = BY_NAME[name]
     kind = CounterMetricFamily if metric.kind is Kind.COUNTER else GaugeMetricFamily
     family = kind(name, metric.says, labels=metric.labels)

@@ -166,6 +166,28 @@ ENGINE = (
     _counter("ostinato_engine_device_seconds_total", "Seconds the steps took on the device."),
 )  # fmt: skip
 
+MODEL = (
+    _gauge("ostinato_model_waiting_requests", "Requests that wait for a batch.", "model"),
+    _gauge("ostinato_model_running_requests", "Requests of the batch that runs.", "model"),
+    _counter("ostinato_model_batches_total", "Batches that ran.", "model"),
+    _counter("ostinato_model_rows_total", "Rows of them, padding left out.", "model"),
+    _counter("ostinato_model_padded_rows_total", "Rows replayed that were padding.", "model"),
+    _counter("ostinato_model_busy_seconds_total", "Seconds in which a batch ran.", "model"),
+    _counter(
+        "ostinato_model_answers_total",
+        "Requests by how they ended: answered, failed, late or refused.",
+        "model",
+        "outcome",
+    ),
+    _counter(
+        "ostinato_model_calls_total",
+        "Calls of the model, by what happened and why.",
+        "model",
+        "outcome",
+        "reason",
+    ),
+)
+
 GRAPHS = (
     Metric(
         "graph_build_duration_seconds",
@@ -182,5 +204,5 @@ GRAPHS = (
     _counter("graph_bucket_padding_total", "Rows of them that gave no token.", "bucket"),
 )
 
-METRICS = (*REQUESTS, *BREAKER, *PROCESS, *ENGINE, *GRAPHS)
+METRICS = (*REQUESTS, *BREAKER, *PROCESS, *ENGINE, *MODEL, *GRAPHS)
 BY_NAME = {metric.name: metric for metric in METRICS}

@@ -18,12 +18,14 @@ from ostinato.serve.metrics import names
 from ostinato.serve.metrics.engine import EngineNumbers
 from ostinato.serve.metrics.histogram import Histogram
 from ostinato.serve.metrics.merging import merge, pack
+from ostinato.serve.metrics.model import ModelCalls, ModelNumbers
 from ostinato.serve.metrics.own_process import OwnProcess
 from ostinato.serve.slo import LENGTH_CLASSES, Burn, State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from ostinato.serve.callable.service import Numbers
     from ostinato.serve.metrics.engine import Watched
 
 
@@ -173,6 +175,25 @@ class Metrics:
     def watch_engine(self, engine: Watched) -> None:
         """Read an engine of this process at every snapshot."""
         self.registry.register(EngineNumbers(engine))
+
+    def watch_model(
+        self, model: str, count: Callable[[], Numbers], rows: Callable[[], int]
+    ) -> ModelCalls:
+        """Read a callable of this process at every snapshot, and hear of its calls.
+
+        Args:
+            model: As clients call it.
+            count: What happened so far.
+            rows: Of the call that is answered now.
+
+        Returns:
+            What hears of the calls, so that it can be removed again.
+        """
+        self.registry.register(ModelNumbers(model, count))
+        calls = self._counter("ostinato_model_calls_total")
+        instrument = ModelCalls(model, calls, self, rows)
+        instruments.add(instrument)
+        return instrument
 
     def watch_graphs(self) -> PrometheusInstrument:
         """Count what recordings of this process do from now on.

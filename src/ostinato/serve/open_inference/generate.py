@@ -14,6 +14,7 @@ from ostinato.serve.open_inference.refusals import Refusal, refusal_of
 from ostinato.serve.open_inference.texts import begin
 from ostinato.serve.openai.errors import of_problem
 from ostinato.serve.openai.sse import EventStream
+from ostinato.serve.openai.wording import of_body
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -120,7 +121,7 @@ async def _begin(services: Services, request: Request) -> tuple[_Said, Talk]:
     try:
         asked = _decoder.decode(await request.body())
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Refusal(422, f"the body is no request for text: {error}") from error
+        raise Refusal(422, of_body(error, _Body)) from error
     parameters = dict(asked.parameters)
     tokens = services.tokens if parameters.pop("details", False) is True else None
     if tokens is not None:

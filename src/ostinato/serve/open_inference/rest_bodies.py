@@ -24,6 +24,7 @@ from ostinato.serve.open_inference.inference import (
     join_texts,
 )
 from ostinato.serve.open_inference.refusals import Refusal, malformed, refusal_of
+from ostinato.serve.openai.wording import of_body
 
 HEADER: Final = "inference-header-content-length"
 _SIZE: Final = "binary_data_size"
@@ -77,12 +78,8 @@ def read_infer(body: bytes, json_bytes: str | None) -> Asked:
     end = len(body) if json_bytes is None else _whole(json_bytes, len(body))
     try:
         read = _decoder.decode(memoryview(body)[:end])
-    except msgspec.MsgspecError as error:
-        raise malformed(f"the body is no inference request: {error}") from error
-    except UnicodeDecodeError as error:
-        raise malformed(f"the body is no UTF-8: {error.reason}") from error
-    except RecursionError as error:
-        raise malformed("the body nests too deeply to be read") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise malformed(of_body(error, _Body)) from error
     inputs: dict[str, Array] = {}
     for one in read.inputs:
         if one.name in inputs:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from time import time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -13,42 +15,58 @@ from starlette.responses import Response
 
 from ostinato.serve.openai.conversation import as_template
 from ostinato.serve.openai.errors import HttpProblem, event, of_problem
-from ostinato.serve.openai.fields import ChatRequest
+from ostinato.serve.openai.fields import ChatRequest, NamedTool
 from ostinato.serve.openai.frames import ChunkFrames, delta, usage
 from ostinato.serve.openai.logprobs import chat_logprobs
 from ostinato.serve.openai.naming import check_answers, check_model
 from ostinato.serve.openai.reading import read
-from ostinato.serve.openai.sampling import chat_options
+from ostinato.serve.openai.sampling import chat_options, check_stream, checked, form_of, schema_of
 from ostinato.serve.openai.sse import DONE, EventStream
 from ostinato.serve.openai.tool_calls import Arguments, CallBegan, Piece, Said, ToolCalls
-from ostinato.serve.openai.tool_grammar import grammar, must_call, offered
+from ostinato.serve.openai.tool_grammar import grammar, lines_of, must_call, offered
+from ostinato.serve.openai.unsupported import CHAT, EFFORT, refuse, refuse_value
 from ostinato.serve.services import GenerateRequest
 from ostinato.serve.talk import Talk
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
+    from ostinato.llm.structured import Schema
     from ostinato.serve.openai.fields import Function
     from ostinato.serve.services import Services, TokenBlock
+    from ostinato.serve.tokens import Tokens
 
 
 async def chat(services: Services, request: Request) -> Response:
     """Answer a conversation."""
     asked = await read(request, ChatRequest)
+    refuse(asked, CHAT)
+    check_stream(asked)
     model = check_model(services, asked.model)
     check_answers(services, asked.n or 1)
     functions = offered(asked)
     assert services.tokens is not None
-    messages, tools = as_template(
+    write = partial(
+        as_template,
         asked.messages,
         [tool for tool in asked.tools or () if tool.function in functions],
-        speaks_tools=services.tokens.speaks_tools,
+        speaks_tools=services.tokens.reads("tools"),
     )
-    ids = await services.tokens.encode_chat(messages, tools, **(asked.chat_template_kwargs or {}))
+    # Tools are written out as JSON, and there may be megabytes of them.
+    messages, tools = await asyncio.to_thread(write) if functions else write()
+    ids = await services.tokens.encode_chat(messages, tools, _variables(asked, services.tokens))
     options = chat_options(asked, model.max_model_len - len(ids), services.settings.max_new_tokens)
+    given = schema_of(asked.response_format)
+    lines: dict[str, str] = {}
     if functions:
-        _check_form(asked)
-        options["schema"] = _tool_schema(asked, functions)
+        written = await asyncio.to_thread(_calls, asked, functions, form_of(given))
+        options["schema"] = {"lark": written}
+        lines = lines_of(written, asked, functions)
+    elif given is not None:
+        options["schema"] = given
+    by = "tools" if functions else "response_format"
+    request.scope["ostinato.names"] = {**asked.names, "schema": by, **lines}
+    checked(options, {"schema": by})
     generate = GenerateRequest(
         prompt_ids=ids,
         options=options,
@@ -64,6 +82,7 @@ async def chat(services: Services, request: Request) -> Response:
         "created": int(time()),
         "model": model.name,
         "system_fingerprint": model.version,
+        **({"service_tier": "default"} if asked.service_tier else {}),
     }
     chats = _Chats(services, asked, with_tools=bool(functions))
     if asked.stream:
@@ -71,26 +90,37 @@ async def chat(services: Services, request: Request) -> Response:
     return await _whole(talk, chats, head)
 
 
-def _check_form(asked: ChatRequest) -> None:
-    form = asked.response_format
-    if must_call(asked) and form is not None and form.type != "text":
+def _variables(asked: ChatRequest, tokens: Tokens) -> dict[str, Any]:
+    """Return what else the chat template is to know."""
+    variables = dict(asked.chat_template_kwargs or {})
+    taken = next((name for name in variables if name in tokens.set_names), None)
+    if taken is not None:
         raise HttpProblem(
             400,
-            f"response_format of type {form.type} and a tool_choice that must call a tool exclude"
-            " each other: leave one of the two out",
-            param="response_format",
+            f"chat_template_kwargs cannot set {taken}, which the request itself says; leave it out",
+            param=f"chat_template_kwargs.{taken}",
         )
+    if tokens.reads("reasoning_effort"):
+        if asked.reasoning_effort is not None:
+            variables["reasoning_effort"] = asked.reasoning_effort
+    else:
+        refuse_value("reasoning_effort", asked.reasoning_effort, EFFORT)
+    return variables
 
 
-def _tool_schema(asked: ChatRequest, functions: list[Function]) -> dict[str, str]:
-    parallel = asked.parallel_tool_calls is not False
+def _calls(asked: ChatRequest, functions: list[Function], form: Schema | None) -> str:
+    """Return the grammar of an answer that may call, or must.
+
+    One that must has no text, so that there is nothing for a form to keep.
+    """
     required = must_call(asked)
-    return {"lark": grammar(functions, required=required, parallel=parallel and not _one(asked))}
+    parallel = asked.parallel_tool_calls is not False and not _one(asked)
+    return grammar(functions, required=required, parallel=parallel, form=form)
 
 
 def _one(asked: ChatRequest) -> bool:
     """Whether the choice names one function, which is then called once."""
-    return must_call(asked) and asked.tool_choice != "required"
+    return isinstance(asked.tool_choice, NamedTool) and asked.tool_choice.type == "function"
 
 
 @dataclass(slots=True)
@@ -112,13 +142,22 @@ class _Chats:
     def __init__(self, services: Services, asked: ChatRequest, *, with_tools: bool) -> None:
         self.asked = asked
         self.tokens = services.tokens
-        self.choices = [_Choice(ToolCalls() if with_tools else None) for _ in range(asked.n or 1)]
+        form = asked.response_format
+        has_form = form is not None and form.type != "text"
+        self.choices = [
+            _Choice(ToolCalls(has_form=has_form) if with_tools else None)
+            for _ in range(asked.n or 1)
+        ]
 
     def logprobs(self, block: TokenBlock) -> Any:
         """Return a block's, if they were asked for."""
         if block.logprobs is None or self.tokens is None:
             return None
         return chat_logprobs(self.tokens, block)
+
+    def ids(self, block: TokenBlock) -> dict[str, list[int]]:
+        """Return a block's tokens, if they were asked for."""
+        return {"token_ids": block.token_ids} if self.asked.return_token_ids else {}
 
     @staticmethod
     def finish(choice: _Choice, reason: str) -> str:
@@ -159,16 +198,25 @@ def _frames_of(block: TokenBlock, chats: _Chats, frames: ChunkFrames) -> bytes:
     if not choice.has_begun:
         choice.has_begun = True
         written.append(frames.chunk(block.index, delta(role="assistant", content="")))
+    more = chats.ids(block)
     if choice.calls is not None:
         pieces = choice.calls.push(block.text)
         if block.finish_reason is not None:
             pieces += choice.calls.finish()
-        written += [frames.chunk(block.index, _delta_of(piece)) for piece in pieces]
-    elif block.logprobs is not None:
-        said = delta(content=block.text)
-        written.append(frames.chunk(block.index, said, None, chats.logprobs(block)))
+        said = [_delta_of(piece) for piece in pieces]
     elif block.text:
+        said = [delta(content=block.text)]
+    else:
+        said = []
+    logprobs = chats.logprobs(block)
+    if logprobs is not None or more:
+        # Beside the first thing that is said, or nothing where all of it is held back.
+        first, *said = said or [delta(content="")]
+        written.append(frames.chunk(block.index, first, None, logprobs, **more))
+    elif choice.calls is None and block.text:
         written.append(frames.text(block.index, block.text))
+        said = []
+    written += [frames.chunk(block.index, each) for each in said]
     if block.error is not None:
         written.append(event(block.error))
     elif block.finish_reason is not None:
@@ -197,7 +245,7 @@ async def _whole(talk: Talk, chats: _Chats, head: dict[str, Any]) -> Response:
         talk.end()
     said = {
         **head,
-        "choices": [_choice(index, one) for index, one in enumerate(chats.choices)],
+        "choices": [_choice(index, one, chats.asked) for index, one in enumerate(chats.choices)],
         "usage": usage(talk.prompt_tokens, talk.new_tokens, talk.cached_tokens),
     }
     return Response(msgspec.json.encode(said), media_type="application/json")
@@ -213,6 +261,7 @@ def _collect(block: TokenBlock, chats: _Chats) -> None:
             pieces += choice.calls.finish()
         for piece in pieces:
             _put_down(piece, choice)
+    choice.token_ids += block.token_ids
     logprobs = chats.logprobs(block)
     if logprobs is not None:
         choice.logprobs += logprobs["content"]
@@ -230,7 +279,7 @@ def _put_down(piece: Piece, choice: _Choice) -> None:
         choice.tool_calls[-1]["function"]["arguments"] += piece.text
 
 
-def _choice(index: int, choice: _Choice) -> dict[str, Any]:
+def _choice(index: int, choice: _Choice, asked: ChatRequest) -> dict[str, Any]:
     text = "".join(choice.text)
     message: dict[str, Any] = {
         "role": "assistant",
@@ -245,4 +294,5 @@ def _choice(index: int, choice: _Choice) -> dict[str, Any]:
         "message": message,
         "logprobs": logprobs,
         "finish_reason": choice.finish,
+        **({"token_ids": choice.token_ids} if asked.return_token_ids else {}),
     }

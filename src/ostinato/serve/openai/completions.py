@@ -17,8 +17,9 @@ from ostinato.serve.openai.frames import ChunkFrames, text_field, usage
 from ostinato.serve.openai.logprobs import completion_logprobs
 from ostinato.serve.openai.naming import check_answers, check_model
 from ostinato.serve.openai.reading import read
-from ostinato.serve.openai.sampling import completion_options
+from ostinato.serve.openai.sampling import check_stream, completion_options
 from ostinato.serve.openai.sse import DONE, EventStream
+from ostinato.serve.openai.unsupported import COMPLETION, refuse
 from ostinato.serve.services import GenerateRequest
 from ostinato.serve.talk import Talk
 
@@ -33,12 +34,20 @@ Prompt = str | list[int]
 async def complete(services: Services, request: Request) -> Response:
     """Go on from a prompt."""
     asked = await read(request, CompletionRequest)
+    refuse(asked, COMPLETION)
+    check_stream(asked)
     model = check_model(services, asked.model)
     prompts = prompts_of(asked.prompt)
-    check_answers(services, len(prompts) * max(1, asked.n or 1))
+    check_answers(
+        services, len(prompts) * max(1, asked.n or 1), "n" if len(prompts) == 1 else "prompt"
+    )
     generates = []
     for prompt in prompts:
         ids = prompt if isinstance(prompt, list) else await _encode(services, prompt)
+        if not ids:
+            raise HttpProblem(
+                400, "an empty prompt has nothing to go on from; send a token", param="prompt"
+            )
         options = completion_options(
             asked, model.max_model_len - len(ids), services.settings.max_new_tokens
         )
@@ -80,11 +89,13 @@ def prompts_of(given: str | Sequence[Any]) -> list[Prompt]:
         return [given]
     given = list(given)
     if not given:
-        raise HttpProblem(400, "there is no prompt", param="prompt")
+        raise HttpProblem(400, "there is no prompt; send a text or token ids", param="prompt")
     if all(isinstance(one, int) for one in given):
         return [given]
     if any(isinstance(one, int) for one in given):
-        raise HttpProblem(400, "a prompt is a text or token ids, not both", param="prompt")
+        raise HttpProblem(
+            400, "a prompt is a text or token ids, not both; send a list of one", param="prompt"
+        )
     return given
 
 

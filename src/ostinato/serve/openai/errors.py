@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from ostinato.errors import OstinatoError, UsageError
 from ostinato.llm.refusals import PromptTooLong, QueueFull
+from ostinato.serve.openai.schema_words import in_our_words, line_of
 from ostinato.serve.wire import Problem
 
 _BY_KIND = {
@@ -50,6 +51,8 @@ class HttpProblem(Exception):
         param: Which field of the request is wrong.
         code: A word for programs.
         retry_s: After how long it is worth trying again.
+        methods: Those that the path takes, where it was asked by another.
+        line: Of a grammar that the request's fields became, where it is about one of them.
         closes: Whether the connection is of no more use.
     """
 
@@ -66,6 +69,8 @@ class HttpProblem(Exception):
         super().__init__(message)
         self.status, self.code, self.param = status, code, param
         self.retry_s, self.closes = retry_s, closes
+        self.line: int | None = None
+        self.methods: str | None = None
 
     @property
     def body(self) -> bytes:
@@ -79,6 +84,8 @@ class HttpProblem(Exception):
             headers["retry-after"] = str(max(1, math.ceil(self.retry_s)))
         if self.closes:
             headers["connection"] = "close"
+        if self.methods is not None:
+            headers["allow"] = self.methods
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
         return Response(self.body, self.status, headers, "application/json")
@@ -98,12 +105,14 @@ def body(message: str, kind: str, param: str | None, code: str | None) -> bytes:
 def of_problem(problem: Problem) -> HttpProblem:
     """Return the answer to a request that the engine refused."""
     status, _ = _BY_KIND[problem.kind]
-    return HttpProblem(
+    told = HttpProblem(
         status,
-        f"{problem.message}; {problem.remedy}",
+        said(problem),
         code=_WORDS.get(problem.code, problem.code),
         retry_s=problem.retry_s,
     )
+    told.line = line_of(problem.message) if problem.code == "OST5062" else None
+    return told
 
 
 def of_error(error: OstinatoError) -> HttpProblem:
@@ -113,12 +122,19 @@ def of_error(error: OstinatoError) -> HttpProblem:
     else:
         status = 400 if isinstance(error, UsageError | PromptTooLong) else 500
     return HttpProblem(
-        status, f"{error.args[0]}; {error.remedy}", code=_WORDS.get(error.code, error.code)
+        status,
+        f"{in_our_words(error.code, str(error.args[0]))}; {error.remedy}",
+        code=_WORDS.get(error.code, error.code),
     )
+
+
+def said(problem: Problem) -> str:
+    """Return a problem as a sentence for clients."""
+    return f"{in_our_words(problem.code, problem.message)}; {problem.remedy}"
 
 
 def event(problem: Problem) -> bytes:
     """Return the last frame of a stream that ends in an error."""
     _, kind = _BY_KIND[problem.kind]
     word = _WORDS.get(problem.code, problem.code)
-    return b"data: " + body(f"{problem.message}; {problem.remedy}", kind, None, word) + b"\n\n"
+    return b"data: " + body(said(problem), kind, None, word) + b"\n\n"

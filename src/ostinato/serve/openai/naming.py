@@ -17,7 +17,9 @@ def check_model(services: Services, wanted: str | None) -> Model:
         HttpProblem: 404, it means another; 503, there is none yet.
     """
     if services.link is None:
-        raise HttpProblem(404, "this server serves no model that writes text")
+        raise HttpProblem(
+            404, "this server serves no model that writes text; /v2/models says what it serves"
+        )
     model = services.model
     if not model.max_model_len:
         raise HttpProblem(
@@ -33,8 +35,11 @@ def check_model(services: Services, wanted: str | None) -> Model:
     return model
 
 
-def check_answers(services: Services, answers: int) -> None:
+def check_answers(services: Services, answers: int, param: str = "n") -> None:
     """Refuse a request for more answers than one may have.
+
+    Args:
+        param: The field that asks for them.
 
     Raises:
         HttpProblem: 400.
@@ -42,5 +47,7 @@ def check_answers(services: Services, answers: int) -> None:
     most = services.settings.max_answers
     if answers > most:
         raise HttpProblem(
-            400, f"the request asks for {answers} answers, and at most {most} are given", param="n"
+            400,
+            f"the request asks for {answers} answers, and at most {most} are given; ask for fewer",
+            param=param,
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from ostinato.serve.openai import wording
 from ostinato.serve.openai.errors import HttpProblem
 
 if TYPE_CHECKING:
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 _LARGE = 64 * 1024
 """A body from this size on is read in a thread."""
-_PATH = re.compile(r" - at `\$\.?([^`]*)`$")
-_FIELD = re.compile(r"unknown field `([^`]*)`|missing required field `([^`]*)`")
 _Body = TypeVar("_Body")
 
 
 async def read(request: Request, kind: type[_Body]) -> _Body:
     """Return the body as `kind`.
+
+    What later refuses the request's prompt or schema finds in the scope what `kind` calls these.
 
     Raises:
         HttpProblem: 415, it is no JSON by its own word; 400, it is no JSON, or has a field that
@@ -29,7 +29,15 @@ async def read(request: Request, kind: type[_Body]) -> _Body:
     """
     said = request.headers.get("content-type", "application/json")
     if "json" not in said.lower():
-        raise HttpProblem(415, f"a body must be application/json, got {said[:80]!r}")
+        raise HttpProblem(
+            415, f"a body must be application/json, got {said[:80]!r}; set the header content-type"
+        )
+    packed = request.headers.get("content-encoding", "identity")
+    if packed.lower() != "identity":
+        raise HttpProblem(
+            415, f"a body packed with {packed[:40]!r} is not read; send it as plain JSON"
+        )
+    request.scope["ostinato.names"] = getattr(kind, "names", {})
     body = await request.body()
     decode = msgspec.json.Decoder(kind).decode
     try:
@@ -37,19 +45,9 @@ async def read(request: Request, kind: type[_Body]) -> _Body:
             return decode(body)
         return await asyncio.to_thread(decode, body)
     except msgspec.ValidationError as error:
-        raise _invalid(str(error)) from error
+        problem, param = wording.of_field(str(error), kind)
+        raise HttpProblem(400, problem, param=param, code="invalid_field") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise HttpProblem(400, f"the body is no JSON: {error}", code="invalid_json") from error
+        raise HttpProblem(400, wording.of_json(str(error)), code="invalid_json") from error
     except RecursionError as error:
-        raise HttpProblem(
-            400, "the body nests too deeply to be read", code="invalid_json"
-        ) from error
-
-
-def _invalid(problem: str) -> HttpProblem:
-    path = _PATH.search(problem)
-    field = _FIELD.search(problem)
-    param = path.group(1) if path else None
-    if field and not param:
-        param = field.group(1) or field.group(2)
-    return HttpProblem(400, problem, param=param or None, code="invalid_field")
+        raise HttpProblem(400, wording.TOO_DEEP, code="invalid_json") from error

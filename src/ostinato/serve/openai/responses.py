@@ -12,10 +12,11 @@ from starlette.responses import Response
 
 from ostinato.serve.openai.conversation import as_template
 from ostinato.serve.openai.errors import of_problem
+from ostinato.serve.openai.errors import said as said_of
 from ostinato.serve.openai.naming import check_model
 from ostinato.serve.openai.reading import read
 from ostinato.serve.openai.response_fields import ResponseRequest, messages_of, refuse
-from ostinato.serve.openai.sampling import checked, schema_of
+from ostinato.serve.openai.sampling import LEAST_TOP_P, checked, new_tokens, schema_of
 from ostinato.serve.openai.sse import EventStream
 from ostinato.serve.services import GenerateRequest
 from ostinato.serve.talk import Talk
@@ -32,7 +33,7 @@ async def respond(services: Services, request: Request) -> Response:
     refuse(asked)
     model = check_model(services, asked.model)
     assert services.tokens is not None
-    messages, _ = as_template(messages_of(asked), (), speaks_tools=True)
+    messages, _ = as_template(messages_of(asked), (), speaks_tools=True, field="input")
     ids = await services.tokens.encode_chat(messages)
     talk = Talk(
         services,
@@ -60,18 +61,18 @@ async def respond(services: Services, request: Request) -> Response:
 
 
 def _options(asked: ResponseRequest, services: Services, room: int) -> dict[str, Any]:
-    most = services.settings.max_new_tokens
-    most = max(1, room if most is None else min(room, most))
-    wanted = asked.max_output_tokens
-    options: dict[str, Any] = {"max_tokens": most if wanted is None else min(wanted, most)}
+    most = new_tokens(asked.max_output_tokens, room, services.settings.max_new_tokens)
+    options: dict[str, Any] = {"max_tokens": most}
     for name in ("temperature", "top_p"):
         value = getattr(asked, name)
         if value is not None:
             options[name] = value
+    if asked.top_p == 0:
+        options["top_p"] = LEAST_TOP_P
     schema = schema_of(asked.format)
     if schema is not None:
         options["schema"] = schema
-    return checked(options)
+    return checked(options, {"max_tokens": "max_output_tokens", "schema": "text.format"})
 
 
 class _Response:
@@ -128,15 +129,26 @@ class _Response:
             "metadata": asked.metadata or {},
             "model": self._model.name,
             "output": [self.message(status, self.text)] if over else [],
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": asked.parallel_tool_calls is not False,
             "temperature": 1.0 if asked.temperature is None else asked.temperature,
             "top_p": 1.0 if asked.top_p is None else asked.top_p,
-            "text": {"format": {"type": "text"}},
-            "tool_choice": "auto",
+            "text": {"format": self._format()},
+            "tool_choice": asked.tool_choice or "auto",
             "tools": [],
             "truncation": "disabled",
+            **({"service_tier": "default"} if asked.service_tier else {}),
             **({"usage": self._usage()} if over else {}),
         }
+
+    def _format(self) -> dict[str, Any]:
+        """Return what the answer keeps to, as it was asked for."""
+        form = self._asked.text.format if self._asked.text else None
+        if form is None:
+            return {"type": "text"}
+        said: dict[str, Any] = msgspec.to_builtins(form)
+        if form.type != "json_schema":
+            return {"type": form.type}
+        return {"schema": {"type": "object"}, **{k: v for k, v in said.items() if v is not None}}
 
     def _usage(self) -> dict[str, Any]:
         talk = self.talk
@@ -214,7 +226,7 @@ def _said(answer: _Response, events: _Events, block: TokenBlock) -> bytes:
     if block.text:
         said = events.in_part("response.output_text.delta", delta=block.text, logprobs=[])
     if block.error is not None:
-        message = f"{block.error.message}; {block.error.remedy}"
+        message = said_of(block.error)
         said += events.event("error", code=block.error.code, message=message, param=None)
     return said
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import UNSET
 
 from ostinato.errors import UsageError
 from ostinato.llm.params import SamplingParams
+from ostinato.llm.structured import Schema, read_schema
 from ostinato.serve.openai.errors import HttpProblem
 from ostinato.serve.openai.fields import ChatRequest, CompletionRequest, ResponseFormat, Sampled
 
@@ -26,82 +29,106 @@ _SAME = (
     "ignore_eos",
     "repetition_penalty",
 )
-_NOT_DONE = {
-    "audio": "sound",
-    "prediction": "predicted outputs",
-    "web_search_options": "web search",
-    "functions": "functions; it takes tools",
-    "function_call": "functions; it takes tools",
-    "moderation": "moderation",
-}
+_MOST_TOKENS = 16
+"""Of a completion that does not say; OpenAI's own number."""
+LEAST_TOP_P = 1e-9
+"""Of a top_p of 0, which takes the likeliest token alone."""
+_TOKEN = re.compile(r"[0-9]{1,19}")
 
 
 def chat_options(asked: ChatRequest, room: int, most_new_tokens: int | None) -> dict[str, Any]:
-    """Return the options of a chat request.
+    """Return the options of a chat request, but for what its answer keeps to.
 
     Args:
-        room: Tokens that the model has left behind the prompt.
+        room: Tokens that the model has left behind the prompt; a larger max_tokens is cut to them.
         most_new_tokens: What the service allows; None: as much as fits.
 
     Raises:
-        HttpProblem: 400, something that is not done here, or fields that exclude each other.
+        HttpProblem: 400, a value out of its range, or fields that exclude each other.
     """
-    for name, what in _NOT_DONE.items():
-        if getattr(asked, name) is not None:
-            raise HttpProblem(400, f"this server does not do {what}", param=name)
-    if asked.modalities not in (None, ["text"]):
-        raise HttpProblem(400, "this server answers in text alone", param="modalities")
-    wanted = asked.max_completion_tokens
-    wanted = asked.max_tokens if wanted is None else wanted
-    options = _options(asked, wanted, room, most_new_tokens)
+    newer = asked.max_completion_tokens
+    name = "max_tokens" if newer is None else "max_completion_tokens"
+    options = _options(asked, asked.max_tokens if newer is None else newer, room, most_new_tokens)
     if asked.logprobs:
         options["logprobs"] = asked.top_logprobs or 0
     elif asked.top_logprobs:
-        raise HttpProblem(400, "top_logprobs needs logprobs to be true", param="top_logprobs")
-    schema = schema_of(asked.response_format)
-    if schema is not None:
-        options["schema"] = schema
-    return checked(options)
+        raise HttpProblem(
+            400, "top_logprobs needs logprobs to be true; send both", param="top_logprobs"
+        )
+    return checked(options, {"max_tokens": name, "logprobs": "top_logprobs"})
 
 
 def completion_options(
     asked: CompletionRequest, room: int, most_new_tokens: int | None
 ) -> dict[str, Any]:
     """Return the options of a completion request; see `chat_options`."""
-    if asked.suffix:
-        raise HttpProblem(400, "this server does not fill in before a suffix", param="suffix")
     if asked.best_of is not None and asked.best_of != (asked.n or 1):
-        raise HttpProblem(400, "this server gives all n answers and drops none", param="best_of")
+        raise HttpProblem(
+            400,
+            "this server gives all n answers and drops none; leave best_of out, or send it as n",
+            param="best_of",
+        )
     if asked.echo and asked.logprobs is not None:
         raise HttpProblem(400, "logprobs of a prompt are not given; leave out echo", param="echo")
-    options = _options(asked, asked.max_tokens, room, most_new_tokens)
+    wanted = _MOST_TOKENS if asked.max_tokens is None else asked.max_tokens
+    options = _options(asked, wanted, room, most_new_tokens)
     if asked.logprobs is not None:
         options["logprobs"] = asked.logprobs
     schema = schema_of(asked.response_format)
     if schema is not None:
         options["schema"] = schema
-    return checked(options)
+    return checked(options, {"schema": "response_format"})
 
 
 def _options(
     asked: Sampled, wanted: int | None, room: int, most_new_tokens: int | None
 ) -> dict[str, Any]:
     options = {name: value for name in _SAME if (value := getattr(asked, name)) is not None}
+    if options.get("top_p") == 0:
+        options["top_p"] = LEAST_TOP_P
     if asked.logit_bias:
         options["logit_bias"] = _biases(asked.logit_bias)
-    most = max(1, room if most_new_tokens is None else min(room, most_new_tokens))
-    # What is less than 1 is told by the engine's own check.
-    options["max_tokens"] = most if wanted is None else min(wanted, most)
+    options["max_tokens"] = new_tokens(wanted, room, most_new_tokens)
     return options
 
 
-def _biases(given: dict[str, float]) -> dict[int, float]:
-    try:
-        return {int(token): bias for token, bias in given.items()}
-    except ValueError as error:
+def new_tokens(wanted: int | None, room: int, most_new_tokens: int | None) -> int:
+    """Return the most tokens of an answer: what was asked for, as far as there is room."""
+    most = max(1, room if most_new_tokens is None else min(room, most_new_tokens))
+    # What is less than 1 is told by the engine's own check.
+    return most if wanted is None else min(wanted, most)
+
+
+def check_stream(asked: Sampled) -> None:
+    """Refuse options of a stream that is none, and frames that are padded against eavesdroppers.
+
+    Raises:
+        HttpProblem: 400.
+    """
+    options = asked.stream_options
+    if options is None:
+        return
+    if not asked.stream:
         raise HttpProblem(
-            400, f"logit_bias maps token ids to numbers: {error}", param="logit_bias"
-        ) from error
+            400, "stream_options needs stream to be true; send both", param="stream_options"
+        )
+    if options.include_obfuscation:
+        raise HttpProblem(
+            400,
+            "frames are not padded here; send include_obfuscation as false, or leave it out",
+            param="stream_options.include_obfuscation",
+        )
+
+
+def _biases(given: dict[str, float]) -> dict[int, float]:
+    strange = next((token for token in given if not _TOKEN.fullmatch(token)), None)
+    if strange is not None:
+        raise HttpProblem(
+            400,
+            f'logit_bias has the key {strange!r:.60}; send token ids such as "42" as its keys',
+            param="logit_bias",
+        )
+    return {int(token): bias for token, bias in given.items()}
 
 
 def schema_of(form: ResponseFormat | None) -> Any:
@@ -122,12 +149,30 @@ def schema_of(form: ResponseFormat | None) -> Any:
         schema = form.json_schema.schema
         return {"type": "json_object"} if schema is UNSET else schema
     raise HttpProblem(
-        400, f"response_format of type {form.type} needs {form.type}", param="response_format"
+        400,
+        f"response_format of type {form.type} needs {form.type}; send it beside type",
+        param=f"response_format.{form.type}",
     )
 
 
-def checked(options: dict[str, Any]) -> dict[str, Any]:
+def form_of(given: Any) -> Schema | None:
+    """Return what `schema_of` returned as the engine will read it.
+
+    Raises:
+        HttpProblem: 400, it is of no known kind, or too large.
+    """
+    try:
+        return read_schema(given)
+    except UsageError as error:
+        said = f"{error.args[0]}; {error.remedy}"
+        raise HttpProblem(400, said, code=error.code, param="response_format") from error
+
+
+def checked(options: dict[str, Any], names: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return options that the engine will take.
+
+    Args:
+        names: What the client calls an option, where that is not its name.
 
     Raises:
         HttpProblem: 400, a value is out of its range.
@@ -135,9 +180,17 @@ def checked(options: dict[str, Any]) -> dict[str, Any]:
     try:
         SamplingParams.read(options)
     except UsageError as error:
-        word = str(error.args[0]).split(" ", 1)[0]
-        param = word if word in options else None
-        raise HttpProblem(
-            400, f"{error.args[0]}; {error.remedy}", code=error.code, param=param
-        ) from error
+        said = f"{error.args[0]}; {error.remedy}"
+        option = _option_of(error, options)
+        name = (names or {}).get(option, option)
+        if name != option and error.code == "OST5001":
+            said = said.replace(option, name)
+        raise HttpProblem(400, said, code=error.code, param=name or None) from error
     return options
+
+
+def _option_of(error: UsageError, options: dict[str, Any]) -> str:
+    if error.code == "OST5060":
+        return "schema"
+    words = str(error.args[0]).removeprefix("a key of ").split(" ", 1)
+    return words[0] if words[0] in options else ""

@@ -12,6 +12,7 @@ from ostinato.serve.openai.errors import HttpProblem
 from ostinato.serve.openai.fields import DetokenizeRequest, TokenizeRequest
 from ostinato.serve.openai.naming import check_model
 from ostinato.serve.openai.reading import read
+from ostinato.serve.openai.unsupported import TOKENIZE, refuse
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -25,10 +26,15 @@ async def tokenize(services: Services, request: Request) -> Response:
     model = check_model(services, asked.model)
     assert services.tokens is not None
     if (asked.prompt is None) == (asked.messages is None):
-        raise HttpProblem(400, "give either prompt or messages", param="prompt")
+        raise HttpProblem(
+            400, "there must be a prompt or messages; give one of them", param="prompt"
+        )
+    if asked.messages is None and asked.tools:
+        raise HttpProblem(400, "tools are for messages; leave them out", param="tools")
+    refuse(asked, TOKENIZE)
     if asked.messages is not None:
         messages, tools = as_template(
-            asked.messages, asked.tools or (), speaks_tools=services.tokens.speaks_tools
+            asked.messages, asked.tools or (), speaks_tools=services.tokens.reads("tools")
         )
         ids = await services.tokens.encode_chat(messages, tools)
     else:

@@ -43,6 +43,8 @@ Piece = Said | CallBegan | Arguments
 
 
 class _At(Enum):
+    START = auto()
+    FORM = auto()
     TEXT = auto()
     HEAD = auto()
     ARGUMENTS = auto()
@@ -52,13 +54,17 @@ class _At(Enum):
 class ToolCalls:
     """One answer's.
 
+    Args:
+        has_form: Whether text keeps to a form: it may then hold what opens a call, in a string of
+            its JSON, and an answer that does not begin with a call has none.
+
     Attributes:
         count: Calls that have begun.
     """
 
-    def __init__(self, new_id: Callable[[], str] | None = None) -> None:
+    def __init__(self, new_id: Callable[[], str] | None = None, *, has_form: bool = False) -> None:
         self._new_id = new_id or _call_id
-        self._at = _At.TEXT
+        self._at = _At.START if has_form else _At.TEXT
         self._held = ""
         self._closer = JsonCloser()
         self.count = 0
@@ -68,6 +74,8 @@ class ToolCalls:
         self._held += text
         pieces: list[Piece] = []
         steps = {
+            _At.START: self._start,
+            _At.FORM: self._form,
             _At.TEXT: self._text,
             _At.HEAD: self._head,
             _At.ARGUMENTS: self._arguments,
@@ -79,13 +87,28 @@ class ToolCalls:
 
     def finish(self) -> list[Piece]:
         """Return what was held back, and what makes arguments whole that were cut off."""
-        if self._at is _At.TEXT:
+        if self._at in (_At.TEXT, _At.START):
             held, self._held = self._held, ""
             return [Said(held)] if held and not self.count else []
         if self._at is _At.ARGUMENTS:
             closing = self._closer.closing()
             return [Arguments(self.count - 1, closing)] if closing else []
         return []
+
+    def _start(self, pieces: list[Piece]) -> bool:
+        if self._held.startswith(OPEN):
+            self._at = _At.TEXT
+        elif OPEN.startswith(self._held):
+            return False
+        else:
+            self._at = _At.FORM
+        return True
+
+    def _form(self, pieces: list[Piece]) -> bool:
+        if self._held:
+            pieces.append(Said(self._held))
+        self._held = ""
+        return False
 
     def _text(self, pieces: list[Piece]) -> bool:
         at = self._held.find(OPEN)

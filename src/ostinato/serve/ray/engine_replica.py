@@ -98,10 +98,6 @@ class EngineReplica:
         asked = _ask.decode(message)
         return _encode([await asyncio.to_thread(self._desk.answer, asked)])
 
-    async def pid(self) -> int:
-        """Return the process that it is in."""
-        return os.getpid()
-
     async def tokens_of(self) -> tuple[int, int]:
         """Return the process that it is in, and how many tokens its engine has written."""
         return os.getpid(), self._engine.counts().new_tokens

@@ -17,7 +17,7 @@ from ostinato.serve.metrics import Metrics
 from ostinato.serve.ray.ray_link import RayLink
 from ostinato.serve.services import Services
 from ostinato.serve.settings import Settings
-from ostinato.serve.slo import Breaker
+from ostinato.serve.slo import Breaker, declared
 from ostinato.serve.tokens import Tokens
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class LateApp:
             self._engines, load_tokenizer=_load_tokenizer, served_name=settings.served_name
         )
         await link.wait_up()
-        drain, breaker = Drain(), Breaker()
+        drain, breaker = Drain(), Breaker(declared(settings.objectives))
         services = Services(
             settings=settings,
             metrics=Metrics("front-ray"),

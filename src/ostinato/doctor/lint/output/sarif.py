@@ -9,36 +9,22 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ostinato.doctor.catalog import RULES, Rule
+from ostinato.doctor.catalog import Rule
 from ostinato.doctor.lint import LintFinding, LintResult, Problem
-
-_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+from ostinato.doctor.render.sarif import location, sarif_document
 
 
 def write(result: LintResult) -> str:
     """Return one SARIF log with one run."""
-    codes = sorted({one.code for one in result.findings})
-    run = {
-        "tool": {
-            "driver": {
-                "name": "ostinato lint",
-                "version": version("ostinato"),
-                "semanticVersion": version("ostinato"),
-                "rules": [_rule(RULES[code]) for code in codes],
-            }
-        },
-        "columnKind": "unicodeCodePoints",
-        "invocations": [
-            {
-                "executionSuccessful": True,
-                "toolExecutionNotifications": list(map(_notification, result.problems)),
-            }
-        ],
-        "results": [_result(one, codes.index(one.code)) for one in result.findings],
-    }
-    return json.dumps(
-        {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1, ensure_ascii=False
+    told = list(map(_notification, result.problems))
+    document = sarif_document(
+        "ostinato lint",
+        [(one.code, _result(one)) for one in result.findings],
+        _rule,
+        driver={"semanticVersion": version("ostinato")},
+        run={"invocations": [{"executionSuccessful": True, "toolExecutionNotifications": told}]},
     )
+    return json.dumps(document, indent=1, ensure_ascii=False)
 
 
 def _rule(rule: Rule) -> dict[str, Any]:
@@ -64,25 +50,18 @@ def _page(code: str) -> str:
     return Path(str(files("ostinato") / "explanations" / f"{code}.md")).as_uri()
 
 
-def _result(one: LintFinding, rule_index: int) -> dict[str, Any]:
-    place: dict[str, Any] = {
-        "physicalLocation": {
-            "artifactLocation": {"uri": quote(one.path)},
-            "region": {
-                "startLine": one.line,
-                "startColumn": one.column,
-                "endLine": one.end_line,
-                "endColumn": one.end_column,
-                "snippet": {"text": one.expression},
-            },
-        }
-    }
+def _result(one: LintFinding) -> dict[str, Any]:
+    place = location(
+        {"uri": quote(one.path)},
+        line=one.line,
+        column=one.column,
+        end_line=one.end_line,
+        end_column=one.end_column,
+        code=one.expression,
+    )
     if one.function:
         place["logicalLocations"] = [{"fullyQualifiedName": one.function, "kind": "function"}]
     return {
-        "ruleId": one.code,
-        "ruleIndex": rule_index,
-        "level": "warning",
         "message": {"text": f"{one.name}: {one.fact}"},
         "locations": [place],
         "partialFingerprints": {"ostinatoLint/v1": one.fingerprint},
@@ -93,12 +72,5 @@ def _notification(problem: Problem) -> dict[str, Any]:
     return {
         "level": "warning",
         "message": {"text": f"not read: {problem.why}"},
-        "locations": [
-            {
-                "physicalLocation": {
-                    "artifactLocation": {"uri": quote(problem.path)},
-                    "region": {"startLine": problem.line},
-                }
-            }
-        ],
+        "locations": [location({"uri": quote(problem.path)}, line=problem.line)],
     }

@@ -5,29 +5,35 @@ The configuration is the one of deploy/haproxy, with shorter times between its c
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import os
-import random
 import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
 
 from deploy.manifests import DEPLOY
-from deploy.replica import TOKENS
+from deploy.servers import (
+    CLIENTS,
+    Load,
+    Servers,
+    free_port,
+    load,
+    load_and,
+    three_servers,
+    wait_listening,
+)
 
 CONFIGURATION = DEPLOY / "haproxy" / "haproxy.cfg"
 # Text of the configuration -> the same, quicker: out for 3 s instead of five minutes.
@@ -37,36 +43,9 @@ QUICKER = {
     "timeout server 60s": "timeout server 1s",
     "slowstart 30s": "slowstart 100ms",
 }
-
-
-CLIENTS = 6
 # What the guide has the operator type, in order: out, well again, in.
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "guides" / "operate.md"
 COMMANDS = re.findall(r'echo "(set server [^"]+)"', GUIDE.read_text(encoding="utf-8"))
-
-
-def free_port() -> int:
-    """Return a port that nobody has, out of those that the system gives to nobody by itself."""
-    while True:
-        port = random.randrange(20000, 30000)
-        with closing(socket.socket()) as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0:
-                return port
-
-
-@dataclass
-class Load:
-    """What clients saw.
-
-    Attributes:
-        whole: Answers that came whole, by the server that gave them.
-        wrong: What else came, in words.
-        first_s: Seconds to the first byte, of whole answers.
-    """
-
-    whole: Counter[str] = field(default_factory=Counter)
-    wrong: Counter[str] = field(default_factory=Counter)
-    first_s: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -74,13 +53,8 @@ class Balanced:
     """A balancer and its servers."""
 
     port: int
-    ports: dict[str, int]
-    processes: dict[str, subprocess.Popen[bytes]]
+    behind: Servers
     socket: Path
-
-    def become(self, name: str, **how: str) -> None:
-        url = f"http://127.0.0.1:{self.ports[name]}/become"
-        httpx.post(url, params=how, timeout=5).raise_for_status()
 
     def tell(self, command: str) -> str:
         """Say something on HAProxy's administration socket, and return the answer."""
@@ -94,7 +68,7 @@ class Balanced:
         """What HAProxy says of each server."""
         rows = csv.DictReader(io.StringIO(self.tell("show stat").removeprefix("# ")))
         mine = (row for row in rows if row["pxname"] == "servers")
-        return {row["svname"]: row for row in mine if row["svname"] in self.ports}
+        return {row["svname"]: row for row in mine if row["svname"] in self.behind.ports}
 
     def up(self) -> set[str]:
         """The servers that get traffic."""
@@ -108,44 +82,8 @@ class Balanced:
             time.sleep(0.02)
         return time.monotonic() - began
 
-    def load(self, seconds: float, clients: int = 6) -> Load:
-        seen = Load()
-        asyncio.run(self._load(seconds, clients, seen))
-        return seen
-
-    async def _load(self, seconds: float, clients: int, seen: Load) -> None:
-        end = time.monotonic() + seconds
-        limits = httpx.Limits(max_connections=clients)
-        async with httpx.AsyncClient(timeout=10, limits=limits) as client:
-
-            async def ask_on() -> None:
-                while time.monotonic() < end:
-                    await self._ask(client, seen)
-
-            await asyncio.gather(*(ask_on() for _ in range(clients)))
-
-    async def _ask(self, client: httpx.AsyncClient, seen: Load) -> None:
-        began = time.monotonic()
-        url = f"http://127.0.0.1:{self.port}/v1/completions"
-        first_s, text = 0.0, ""
-        try:
-            async with client.stream("POST", url, json={"prompt": "x"}) as reply:
-                if reply.status_code != 200:
-                    seen.wrong[str(reply.status_code)] += 1
-                    await asyncio.sleep(0.05)
-                    return
-                async for piece in reply.aiter_text():
-                    first_s = first_s or time.monotonic() - began
-                    text += piece
-                name = reply.headers["x-replica"]
-        except httpx.HTTPError:
-            seen.wrong["cut"] += 1
-            return
-        if text.count("data:") != TOKENS + 1:
-            seen.wrong["short"] += 1
-            return
-        seen.whole[name] += 1
-        seen.first_s.append(first_s)
+    def load(self, seconds: float, clients: int = CLIENTS) -> Load:
+        return load(self.port, seconds, clients)
 
 
 @pytest.fixture
@@ -153,53 +91,32 @@ def balanced(tmp_path: Path) -> Iterator[Balanced]:
     haproxy = shutil.which("haproxy", path=f"{os.environ['PATH']}:/usr/sbin")
     if haproxy is None:
         pytest.skip("needs HAProxy (Debian package haproxy)")
-    port, ports = free_port(), {name: free_port() for name in "abc"}
-    here = Path(__file__).parent.parent
-    processes = {
-        name: subprocess.Popen(
-            [sys.executable, "-m", "deploy.replica", str(of), name],
-            cwd=here,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(here), *sys.path]))},
-        )
-        for name, of in ports.items()
-    }
-    for of in ports.values():
-        _wait_listening(of)
     text = CONFIGURATION.read_text(encoding="utf-8")
     for usual, quicker in QUICKER.items():
         assert usual in text
         text = text.replace(usual, quicker)
     (tmp_path / "haproxy.cfg").write_text(text, encoding="utf-8")
-    told = {"OSTINATO_BIND": f"127.0.0.1:{port}", "OSTINATO_ADMIN": str(tmp_path / "admin")}
-    told |= {f"OSTINATO_{name.upper()}": f"127.0.0.1:{of}" for name, of in ports.items()}
-    with (tmp_path / "haproxy.log").open("wb") as log:
+    port = free_port()
+    with three_servers() as behind, (tmp_path / "haproxy.log").open("wb") as log:
+        told = {"OSTINATO_BIND": f"127.0.0.1:{port}", "OSTINATO_ADMIN": str(tmp_path / "admin")}
+        told |= {f"OSTINATO_{name.upper()}": f"127.0.0.1:{of}" for name, of in behind.ports.items()}
         balancer = subprocess.Popen(
             [haproxy, "-db", "-f", tmp_path / "haproxy.cfg"],
             env=os.environ | told,
             stdout=subprocess.DEVNULL,
             stderr=log,
         )
-    made = Balanced(port, ports, processes, tmp_path / "admin")
-    try:
-        while not made.socket.exists():
-            assert balancer.poll() is None, (tmp_path / "haproxy.log").read_text()
-            time.sleep(0.02)
-        _wait_listening(port)
-        made.wait_up({"a", "b", "c"})
-        yield made
-    finally:
-        for process in (balancer, *processes.values()):
-            process.kill()
-            process.wait()
-
-
-def _wait_listening(port: int) -> None:
-    for _ in range(3000):
-        with closing(socket.socket()) as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.02)
-    raise AssertionError(f"nobody listens on {port}")
+        made = Balanced(port, behind, tmp_path / "admin")
+        try:
+            while not made.socket.exists():
+                assert balancer.poll() is None, (tmp_path / "haproxy.log").read_text()
+                time.sleep(0.02)
+            wait_listening(port)
+            made.wait_up({"a", "b", "c"})
+            yield made
+        finally:
+            balancer.kill()
+            balancer.wait()
 
 
 def test_three_servers_that_are_well_share_the_load_and_nothing_is_lost(
@@ -215,7 +132,7 @@ def test_three_servers_that_are_well_share_the_load_and_nothing_is_lost(
 def test_a_slow_server_says_so_itself_and_is_sent_nobody_until_it_is_quick_again(
     balanced: Balanced,
 ) -> None:
-    balanced.become("b", first_s="0.6")
+    balanced.behind.become("b", first_s="0.6")
     before = balanced.load(3.0, clients=12)
     assert max(before.first_s) > 0.5
     # Its breaker sheds, and when that is not enough it is ready no more.
@@ -230,34 +147,19 @@ def test_a_slow_server_says_so_itself_and_is_sent_nobody_until_it_is_quick_again
     assert not during.wrong
     assert set(during.whole) == {"a", "c"}
     assert max(during.first_s) < 0.4
-    balanced.become("b", first_s="0.01")
+    balanced.behind.become("b", first_s="0.01")
     balanced.wait_up({"a", "b", "c"}, within_s=30)
 
 
-def load_and(balanced: Balanced, *acts: Callable[[], object]) -> Load:
-    """Load for some seconds, and do something after each half of one."""
-
-    async def run() -> Load:
-        seen = Load()
-        load = asyncio.create_task(balanced._load(2.0 + len(acts) / 2, CLIENTS, seen))
-        for act in acts:
-            await asyncio.sleep(0.5)
-            await asyncio.to_thread(act)
-        await load
-        return seen
-
-    return asyncio.run(run())
-
-
 def test_a_server_that_is_taken_out_before_it_is_stopped_costs_nobody(balanced: Balanced) -> None:
-    stopped = balanced.processes["a"]
+    stopped = balanced.behind.processes["a"]
 
     def wait_idle() -> None:
         while balanced.servers()["a"]["scur"] != "0":
             time.sleep(0.02)
 
     seen = load_and(
-        balanced,
+        balanced.port,
         lambda: balanced.tell(COMMANDS[0]),
         wait_idle,
         lambda: stopped.send_signal(signal.SIGTERM),
@@ -281,8 +183,10 @@ def test_a_killed_server_costs_those_it_was_answering_and_nobody_after_them(
     balanced: Balanced,
 ) -> None:
     for name in "abc":
-        balanced.become(name, first_s="0.2")
-    seen = load_and(balanced, lambda: balanced.processes["a"].send_signal(signal.SIGKILL))
+        balanced.behind.become(name, first_s="0.2")
+    seen = load_and(
+        balanced.port, lambda: balanced.behind.processes["a"].send_signal(signal.SIGKILL)
+    )
     balanced.wait_up({"b", "c"})
     # It was answering at most its share of them, and they had begun to see the answer.
     assert sum(seen.wrong.values()) <= CLIENTS
@@ -296,7 +200,7 @@ def test_a_killed_server_costs_those_it_was_answering_and_nobody_after_them(
 def test_a_server_that_fails_three_times_is_taken_out_and_comes_back_when_it_is_well(
     balanced: Balanced,
 ) -> None:
-    balanced.become("c", failing="yes")
+    balanced.behind.become("c", status="500")
     wrong: Counter[str] = Counter()
     for _ in range(40):
         wrong += balanced.load(0.25, clients=3).wrong
@@ -306,22 +210,21 @@ def test_a_server_that_fails_three_times_is_taken_out_and_comes_back_when_it_is_
     assert times_out >= 1
     assert 3 <= wrong["500"] < 100
     assert wrong.total() == wrong["500"]
-    url = f"http://127.0.0.1:{balanced.ports['c']}/readyz"
-    assert httpx.get(url, timeout=5).status_code == 200, "its check was good all the while"
+    assert balanced.behind.readiness("c") == 200, "its check was good all the while"
     assert [balanced.servers()[name]["chkdown"] for name in "ab"] == ["0", "0"]
-    balanced.become("c", failing="no")
+    balanced.behind.become("c", status="200")
     balanced.wait_up({"a", "b", "c"}, within_s=30)
 
 
 def test_a_server_that_hangs_is_taken_out_by_its_check(balanced: Balanced) -> None:
-    balanced.processes["b"].send_signal(signal.SIGSTOP)
+    balanced.behind.processes["b"].send_signal(signal.SIGSTOP)
     try:
         balanced.wait_up({"a", "c"})
         seen = balanced.load(0.5)
         assert not seen.wrong
         assert set(seen.whole) == {"a", "c"}
     finally:
-        balanced.processes["b"].send_signal(signal.SIGCONT)
+        balanced.behind.processes["b"].send_signal(signal.SIGCONT)
 
 
 @pytest.mark.parametrize("path", ["/admin/weights", "/metrics", "/ui"])

@@ -1,0 +1,317 @@
+"""Find the fastest plans for decoding the benchmark's models on this GPU, within a few minutes.
+
+    PYTHONPATH=src python3 benchmarks/tune_decode.py OUT.json [--seconds 150]
+    PYTHONPATH=src python3 benchmarks/tune_decode.py OUT.json --ship
+
+Every product and the attention of three models at each batch: candidates by arithmetic
+(`plan_candidates.py`), compiled beforehand by several processes, compared with torch's products and
+attention, and timed as whole steps of a few layers, recorded. What is known is in OUT.json after
+each trial, and a run goes on where the last one was cut short. `--ship` puts the winners into the
+package's table, for layers of these sizes on such a GPU; attention's are for reading, because its
+plans are rules (`triton_plans.py`).
+
+`--tiny` is a toy in float32, which Triton's interpreter can run on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ostinato.bench.decode.models import MODELS, TINY
+from ostinato.llm.attention import SdpaAttention
+from ostinato.llm.attention.triton_attention import TritonAttention
+from ostinato.llm.attention.triton_plans import DecodePlans
+from ostinato.llm.kernels.paged_decode import DecodePlan, Workspace
+from ostinato.llm.kernels.tiled_rows import SplitRoom
+from ostinato.llm.models import DecoderConfig, build
+from ostinato.llm.models.fused import Fused, sizes_of
+from ostinato.llm.models.fused_plans import LayerPlan, LayerPlans, plans_for
+from ostinato.llm.models.llama import LlamaDecoder
+from ostinato.llm.models.measuring import Bench, key_of
+from ostinato.llm.models.plan_candidates import candidates
+from ostinato.llm.models.plan_choice import ORDER, fastest, is_faster, merged
+from ostinato.llm.models.plan_file import PACKAGED, keep_plans, plan_of, read_plans, written
+from ostinato.measure import Spread
+
+BATCHES = (32, 256, 8, 128, 1)
+_BYTES = 400e6
+"""Weights of the layers that are timed: far more than the cache holds, or it would answer."""
+_VOCABULARY = 1024  # heads are no part of this
+_COMPILING = 0.4  # of the time
+# Programs of attention on each processor, keys taken in at a time, warps, stages.
+_ATTENTION = (
+    *((2, 64, 4, 5), (2, 64, 4, 3), (3, 64, 4, 4), (4, 32, 4, 4), (4, 64, 4, 3)),
+    *((4, 32, 2, 5), (6, 32, 2, 5), (8, 32, 1, 4), (8, 32, 2, 3), (12, 32, 1, 3), (16, 16, 1, 4)),
+)
+
+
+@dataclass
+class Notes:
+    """What is known, in a file after every trial.
+
+    Attributes:
+        earlier: The trials of earlier runs, which are not made again.
+    """
+
+    file: Path
+    known: dict[str, Any]
+    earlier: frozenset[str]
+
+    @classmethod
+    def at(cls, file: Path) -> Notes:
+        """Read what an earlier run wrote, if one did."""
+        known = {"trials": {}, "best": {}, "failed": {}}
+        if file.is_file():
+            known |= json.loads(file.read_text(encoding="utf-8"))
+        return cls(file, known, frozenset(known["trials"]))
+
+    def trial(self, name: str, run: Callable[[], Spread | None]) -> Spread | None:
+        """Return what a trial gives, or gave in an earlier run; None if it cannot be made."""
+        trials = self.known["trials"]
+        if name not in self.earlier:
+            trials[name] = None
+            try:
+                spread = run()
+                trials[name] = None if spread is None else asdict(spread)
+            except Exception as error:
+                self.known["failed"][name] = f"{error!r:.300}"
+                if isinstance(error, torch.AcceleratorError):
+                    raise  # nothing runs on this device any more
+            finally:
+                self.write()
+        return None if trials[name] is None else Spread(**trials[name])
+
+    def write(self) -> None:
+        """Write the file, whole or not at all."""
+        part = self.file.with_name(f"{self.file.name}.part")
+        part.write_text(json.dumps(self.known, indent=1) + "\n", encoding="utf-8")
+        part.replace(self.file)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """One model at one batch.
+
+    Attributes:
+        key: Under which the package's table has its plans.
+    """
+
+    name: str
+    batch: int
+    bench: Bench
+    key: str
+    most: int
+
+    @property
+    def start(self) -> LayerPlan:
+        """Where the search begins."""
+        return self.bench.fused.plans.fit(self.batch)
+
+    def products(self) -> dict[str, list[Any]]:
+        """Return what may compute each product."""
+        sizes = sizes_of(self.bench.fused.decoder.config)
+        found = {each: list(candidates(getattr(sizes, each), self.batch)) for each in ORDER}
+        return {each: plans[: self.most] for each, plans in found.items()}
+
+    def attentions(self) -> Iterator[DecodePlan]:
+        """Yield what may attend; a few rows have a kernel of their own."""
+        device = self.bench.fused.decoder.embedding.weight.device
+        is_gpu = device.type == "cuda"
+        count = torch.cuda.get_device_properties(device).multi_processor_count if is_gpu else 2
+        for each, block, warps, stages in _ATTENTION[: self.most] if self.batch > 4 else ():
+            yield DecodePlan(each * count, block, warps, stages)
+
+    def attending(self, plan: DecodePlan) -> Bench:
+        """Return a bench whose rows attend by a plan."""
+        backend = self.bench.backend
+        assert isinstance(backend, TritonAttention)
+        shape, device = backend.shape, self.bench.fused.decoder.embedding.weight.device
+        room = Workspace.empty(
+            2 * plan.programs, plan.programs, shape.group, shape.head_dim, device
+        )
+        plans = DecodePlans((), (plan,), shape.heads)
+        return replace(self.bench, backend=replace(backend, decode_plans=plans, shared=room))
+
+    def attended(self, bench: Bench) -> torch.Tensor:
+        """Return the attention of one layer over random keys, rows of unequal length."""
+        _, store = bench.step(self.start, self.batch)
+        shape = self.bench.backend.shape  # type: ignore[attr-defined]
+        device, chance = store.keys.device, torch.Generator(store.keys.device).manual_seed(1)
+        each = (store.pages - 1) // self.batch
+        q = torch.randn(
+            self.batch, shape.heads, shape.head_dim, generator=chance, device=device
+        ).to(store.keys.dtype)
+        pages = torch.arange(1, store.pages, dtype=torch.int32, device=device).view(-1, each)
+        lengths = torch.randint(
+            0, each * store.page_tokens + 1, (self.batch,), generator=chance, device=device
+        ).int()
+        return bench.backend.decode(0, q, store, pages, lengths)
+
+
+def tuned(name: str, batch: int, device: torch.device, *, tiny: bool, layers: int | None) -> Tuned:
+    """Build a few layers of a model, and what times them."""
+    told = dict(TINY if tiny else MODELS[name])
+    config, dtype = DecoderConfig.from_dict(told), torch.float32 if tiny else torch.bfloat16
+    sizes = sizes_of(config)
+    numbers = sum(
+        each.inputs * each.outputs * (1 + each.in_pairs)
+        for each in (sizes.qkv, sizes.out, sizes.gate_up, sizes.down)
+    )
+    few = (
+        1
+        if tiny
+        else layers or min(max(math.ceil(_BYTES / numbers / dtype.itemsize), 2), config.layers)
+    )
+    told |= {"num_hidden_layers": few, "vocab_size": _VOCABULARY}
+    cut = DecoderConfig.from_dict(told)
+    decoder = build(cut, dtype=dtype, device=device, load="dummy")
+    assert isinstance(decoder, LlamaDecoder)
+    if decoder.fused is None and tiny:  # a CPU, where the interpreter runs the kernels
+        room = SplitRoom.empty(device)
+        decoder.fused = Fused(decoder, plans_for(sizes), room, is_early=False, batch_is_early=False)
+    if decoder.fused is None:
+        raise SystemExit(f"plans cannot be tuned here: {decoder.decode_path.why}")
+    key = key_of(decoder, config.layers)
+    plans = read_plans(PACKAGED, key) or decoder.fused.plans
+    backend = TritonAttention.on(
+        cut.attention, device=device, dtype=dtype, is_invariant=False, programs=5 if tiny else None
+    )
+    bench = Bench(replace(decoder.fused, plans=plans), backend, has_own_pages=True)
+    if tiny:
+        bench = replace(bench, rounds=1, replays=1)
+    return Tuned(name, batch, bench, key, most=2 if tiny else 99)
+
+
+def tune(work: Tuned, notes: Notes, is_over: Callable[[], bool]) -> None:
+    """Find the fastest plans of one model at one batch; note them if time did not run out."""
+    oracle = replace(work.bench, backend=SdpaAttention(work.bench.backend.shape, in_blocks=False))  # type: ignore[attr-defined]
+    expected_NE = oracle.expected(work.batch)
+
+    def timed(bench: Bench, plan: LayerPlan, about: str) -> Spread | None:
+        words = f"{work.name}, {work.batch}, {about}: {json.dumps(written(plan))}"
+        return notes.trial(words, lambda: bench.time(plan, work.batch, expected_NE))
+
+    plan = fastest(
+        work.start, work.products(), lambda each: timed(work.bench, each, "own"), is_over
+    )
+    if plan is None:
+        return
+    found: dict[str, Any] = {"plan": written(plan), "key": work.key, "attention": None}
+    best = timed(work.bench, plan, "own")
+    attended = work.attended(oracle).double()
+    for each in work.attentions():
+        if is_over():
+            return
+        bench = work.attending(each)
+        off = (work.attended(bench).double() - attended).norm() / attended.norm()
+        if not off < 0.01:  # no number is not less
+            notes.known["failed"][f"{work.name}, {work.batch}, {each}"] = f"{float(off)} apart"
+            continue
+        taken = timed(bench, plan, str(each))
+        if taken is not None and (best is None or is_faster(taken, best)):
+            best, found["attention"] = taken, asdict(each)
+    found["us"] = None if best is None else best.median_us
+    found["before_us"] = getattr(timed(work.bench, work.start, "own"), "median_us", None)
+    notes.known["best"][f"{work.name}, {work.batch}"] = found
+    notes.write()
+
+
+def compile_some(work: Tuned, part: int, parts: int) -> None:
+    """Run some of the candidates once, so that they lie compiled on the disk for the trials."""
+    products = [(name, plan) for name, plans in work.products().items() for plan in plans]
+    for name, plan in products[part::parts]:
+        try:
+            work.bench.step(replace(work.start, **{name: plan}), work.batch)[0]()
+        except Exception as error:  # noqa: BLE001 -- a plan that cannot be is no plan; the others are tried
+            sys.stderr.write(f"{work.name}, {work.batch}, {name}: {plan}: {error!r:.200}\n")
+    for each in list(work.attentions())[part::parts]:
+        bench = work.attending(each)
+        bench.step(work.start, work.batch)[0]()
+
+
+def compile_beforehand(given: argparse.Namespace, seconds: float) -> None:
+    """Let several processes compile; end those that take too long, the rest is compiled later."""
+    until = time.monotonic() + seconds
+    asked = [given.out, "--models", given.models, "--batches", given.batches]
+    started = [
+        subprocess.Popen(
+            [sys.executable, __file__, *map(str, asked), "--part", f"{part}/{given.workers}"]
+        )
+        for part in range(given.workers)
+    ]
+    for process in started:
+        try:
+            process.wait(max(until - time.monotonic(), 0))
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            process.wait()
+
+
+def ship(notes: Notes, table: Path) -> None:
+    """Put the winners into a table of plans."""
+    for name, found in notes.known["best"].items():
+        batch = int(name.split(", ")[1])
+        before = read_plans(table, found["key"]) or LayerPlans((), (plan_of(found["plan"]),))
+        keep_plans(
+            table,
+            found["key"],
+            merged({batch: plan_of(found["plan"])}, sorted(BATCHES), before),
+        )
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seconds", type=float, default=150)
+    parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--workers", type=int, default=12, help="processes that compile")
+    parser.add_argument("--part", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--ship", action="store_true", help="put the winners into the package")
+    parser.add_argument("--table", type=Path, default=PACKAGED, help=argparse.SUPPRESS)
+    parser.add_argument("--tiny", action="store_true")
+    given = parser.parse_args(words)
+    until = time.monotonic() + given.seconds
+    notes, device = Notes.at(given.out), torch.device(given.device)
+    if given.ship:
+        ship(notes, given.table)
+        return
+    # What is asked for most first: each batch of all models, before the next batch of any.
+    every = [
+        (name, int(batch)) for batch in given.batches.split(",") for name in given.models.split(",")
+    ]
+    if given.part:
+        part, parts = map(int, given.part.split("/"))
+        with torch.inference_mode():
+            for name, batch in every:
+                compile_some(tuned(name, batch, device, tiny=given.tiny, layers=1), part, parts)
+        return
+    if given.workers and not given.tiny:
+        compile_beforehand(given, given.seconds * _COMPILING)
+    with torch.inference_mode():
+        for name, batch in every:
+            if time.monotonic() < until and f"{name}, {batch}" not in notes.known["best"]:
+                sys.stderr.write(f"{name}, {batch} rows\n")
+                tune(
+                    tuned(name, batch, device, tiny=given.tiny, layers=None),
+                    notes,
+                    lambda: time.monotonic() >= until,
+                )
+    for name, found in notes.known["best"].items():
+        sys.stdout.write(f"{name}: {found['us']} us, was {found['before_us']}\n")
+
+
+if __name__ == "__main__":
+    main()

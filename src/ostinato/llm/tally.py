@@ -1,0 +1,52 @@
+"""What an engine has done since it began, in numbers; added to by the thread of its steps alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ostinato.errors import OstinatoError
+    from ostinato.llm.request import FinishReason
+    from ostinato.llm.resident_launch import Launch, Produced
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of requests that ended, of failures, and of decode steps.
+
+    Attributes:
+        ends: Answers by how they ended.
+        failures: Errors by code, and steps that failed under "step".
+        new_tokens: Of answers that ended.
+        steps: Decode steps.
+        bucket_steps, bucket_tokens: Steps, and their tokens, by rows of the recording.
+        device_s: What the launches took on the device.
+    """
+
+    ends: Counter[FinishReason] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
+    new_tokens: int = 0
+    steps: int = 0
+    bucket_steps: Counter[int] = field(default_factory=Counter)
+    bucket_tokens: Counter[int] = field(default_factory=Counter)
+    device_s: float = 0.0
+
+    def count_launch(self, launch: Launch | None, produced: Mapping[int, Produced]) -> None:
+        """Count a launch that has been read, and what each row gave."""
+        if launch is not None and launch.steps:
+            tokens = [len(gave.tokens) for gave in produced.values()]
+            steps = max(tokens, default=0)
+            self.steps += steps
+            self.bucket_steps[launch.bucket_rows] += steps
+            self.bucket_tokens[launch.bucket_rows] += sum(tokens)
+            self.device_s += launch.device_s
+
+    def count_end(self, finish: FinishReason, produced: int, error: OstinatoError | None) -> None:
+        """Count an answer that ended with `produced` tokens."""
+        self.ends[finish] += 1
+        self.new_tokens += produced
+        if error is not None:
+            self.failures[error.code] += 1

@@ -1,0 +1,102 @@
+"""Values that somebody gave by name, checked: one wording for the engine's options and parameters.
+
+`config` and `params` say what each value may be; here stands how that is asked, and how a refusal
+reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import inf, isfinite
+
+from ostinato.errors import UsageError, WrongTypeError
+from ostinato.llm.refusals import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Refuses values of the wrong type (`WrongTypeError`) or out of range (`UsageError`).
+
+    Attributes:
+        code: Of every refusal.
+    """
+
+    code: str
+
+    def count(
+        self, name: str, value: object, least: int | None = None, most: int | None = None
+    ) -> None:
+        """Require a whole number within bounds; None: no bound."""
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise self.wrong_type(name, "a whole number", value)
+        if least is not None and value < least:
+            raise self.out_of_range(name, f"at least {least}", value)
+        if most is not None and value > most:
+            raise self.out_of_range(name, f"at most {most}", value)
+
+    def number(
+        self, name: str, value: object, low: float, high: float, *, above_low: bool = False
+    ) -> None:
+        """Require a finite number from `low` (or above it) to `high`."""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise self.wrong_type(name, "a number", value)
+        try:
+            number = float(value)
+        except OverflowError:  # a whole number too large for any float
+            number = inf
+        is_above = low < number if above_low else low <= number
+        if not (isfinite(number) and is_above and number <= high):
+            bound = f"{'above' if above_low else 'at least'} {low:g}"
+            bound += f" and at most {high:g}" if high < inf else ""
+            raise self.out_of_range(name, bound, value)
+
+    def flag(self, name: str, value: object) -> None:
+        """Require True or False."""
+        if not isinstance(value, bool):
+            raise self.wrong_type(name, "True or False", value)
+
+    def choice(self, name: str, value: object, choices: Sequence[str]) -> None:
+        """Require one of `choices`."""
+        if value not in choices:
+            raise self.out_of_range(name, f"one of {', '.join(choices)}", value)
+
+    def out_of_range(self, name: str, wanted: str, value: object) -> UsageError:
+        """Return the refusal of a value that is not `wanted`."""
+        return UsageError(
+            f"{name} must be {wanted}, got {shown(value)}",
+            code=self.code,
+            remedy=f"pass a {name} that is {wanted}, or leave it out",
+        )
+
+    def wrong_type(self, name: str, wanted: str, value: object) -> WrongTypeError:
+        """Return the refusal of a value that is of another type."""
+        return WrongTypeError(
+            f"{name} must be {wanted}, got {shown(value)}",
+            code=self.code,
+            remedy=f"pass {wanted} as {name}, or leave it out",
+        )
+
+
+def require_known(given: Iterable[object], known: Sequence[str], what: str, code: str) -> None:
+    """Refuse a name that is none of `known`, and name the nearest.
+
+    Args:
+        given: Names as they were given.
+        known: Names that there are.
+        what: "sampling option".
+        code: Of the refusal.
+
+    Raises:
+        UsageError: There is such a name.
+    """
+    for name in given:
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            every = f"take it out; the options are {', '.join(known)}"
+            raise UsageError(
+                f"no {what} is called {shown(name)}",
+                code=code,
+                remedy=f"did you mean {near[0]}?" if near else every,
+            )

@@ -1,0 +1,36 @@
+"""What a thread lost counts as lost to the GIL only where it sleeps as CPython does for it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ostinato.doctor.collect.sampler import _Thread, _wants_the_gil
+from ostinato.doctor.collect.thread_times import Sleep
+
+
+class Told:
+    """Answers as the kernel would."""
+
+    def __init__(self, *sleeps: Sleep) -> None:
+        self._sleeps = list(sleeps)
+
+    def sleep(self) -> Sleep:
+        return self._sleeps.pop(0)
+
+
+def judged(*sleeps: Sleep) -> list[bool]:
+    thread = _Thread(name="one", times=cast(Any, Told(*sleeps)))
+    return [_wants_the_gil(thread) for _ in sleeps]
+
+
+def test_a_wait_with_a_timeout_is_one_for_the_gil_and_any_other_is_not() -> None:
+    assert judged(Sleep.FOR_A_WHILE, Sleep.ON_A_THREAD, Sleep.IN_A_CALL) == [True, False, False]
+
+
+def test_one_that_is_awake_slept_in_what_it_mostly_sleeps_in() -> None:
+    on, gil, awake = Sleep.ON_A_THREAD, Sleep.FOR_A_WHILE, Sleep.AWAKE
+    assert judged(on, awake, gil, gil, awake) == [False, False, True, True, True]
+
+
+def test_a_kernel_that_tells_nothing_leaves_what_the_clocks_say() -> None:
+    assert judged(Sleep.UNKNOWN, Sleep.UNKNOWN) == [True, True]
