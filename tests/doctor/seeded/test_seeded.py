@@ -20,8 +20,10 @@ HEALTHY = programs("healthy")
 BY_NAME = {program.name: program for program in (*PLANTED, *HEALTHY)}
 RECORDED = sorted(EVIDENCE.glob("*.json"))
 
-# A machine that has no CPU to spare shows the threads too seldom: then it is looked at again.
-ATTEMPTS = {"OST501": 4, "OST505": 2, "OST502": 2, "OST503": 2}
+# A machine that has no CPU to spare shows the threads too seldom, and takes the CPU away in the
+# middle of a measurement: then it is looked at again. What is wrong by rule is wrong again as well.
+ATTEMPTS = {"OST501": 4}
+OTHERWISE = 2
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +79,7 @@ def judge(program: Program, evidence: Evidence) -> str:
 @pytest.mark.parametrize("program", [p for p in PLANTED if not p.needs_gpu], ids=lambda p: p.name)
 def test_a_planted_fault_is_found_at_its_line(program: Program) -> None:
     wrong = "not watched"
-    for _ in range(ATTEMPTS.get(program.expect, 1)):
+    for _ in range(ATTEMPTS.get(program.expect, OTHERWISE)):
         wrong = judge(program, watch_program(program, "cpu"))
         if not wrong:
             return
@@ -88,7 +90,10 @@ def test_a_planted_fault_is_found_at_its_line(program: Program) -> None:
 
 @pytest.mark.parametrize("program", [p for p in HEALTHY if not p.needs_gpu], ids=lambda p: p.name)
 def test_nothing_is_found_in_a_healthy_program(program: Program) -> None:
-    assert judge(program, watch_program(program, "cpu")) == ""
+    wrong = [judge(program, watch_program(program, "cpu"))]
+    while wrong[-1] and len(wrong) < OTHERWISE:
+        wrong.append(judge(program, watch_program(program, "cpu")))
+    assert wrong[-1] == ""
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
