@@ -4,11 +4,13 @@
 # make clean  remove .venv and what the tools leave behind
 #
 # Every path is relative, so a checkout in a folder with a space in its name works too.
-# PYTHON=python3.12 picks the interpreter of a new .venv; ARGS="--prompt '...'" goes to `ostinato run`.
+# PYTHON=python3.12 picks the interpreter of a new .venv; ARGS="--prompt '...'" goes to `ostinato run`;
+# RERUNS=1 looks at a test that fails once more, and names it.
 
 PYTHON ?= python3
 ARGS ?=
 WORKERS ?= 2
+RERUNS ?= 0
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -30,7 +32,7 @@ test: .venv/.installed-tests
 	$(BIN)/ruff check
 	$(BIN)/mypy --strict src
 	$(BIN)/lint-imports --no-logo --no-cache
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --reruns $(RERUNS) --max-suite-reruns 5 --rerun-show-tracebacks
 
 pages: .venv/.installed-tests
 	$(BIN)/ostinato explain --write docs/findings

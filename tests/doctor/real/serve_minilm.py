@@ -20,7 +20,8 @@ import torch
 import uvicorn
 from transformers import AutoModel, AutoTokenizer
 
-TEXTS = ["The sea is calm.", "A ship left the harbour early.", "Nobody saw it go."]
+# Long enough that a step is many times the 20 ms at which a callback counts, on a fast machine too.
+TEXTS = ["The sea is calm. " * 40, "A ship left early. " * 30, "Nobody saw it go. " * 30]
 LOAD = """
 import json, sys, threading, urllib.request
 port, requests, clients = map(int, sys.argv[1:])
@@ -69,7 +70,6 @@ ENDPOINTS = {"threads": on_a_thread, "loop": on_the_loop, "lock": behind_a_lock}
 
 
 def application(kind: str) -> Any:
-    """Return the service."""
     if find_spec("fastapi") is not None:
         from fastapi import FastAPI
 
