@@ -33,10 +33,11 @@ _PYTEST = ["-m", "gpu or gpu2", "-q", "-p", "no:cacheprovider", "-p", "no:benchm
 
 def main(target: Path, workers: int, paths: list[Path]) -> int:
     """Run every test file, write the counts to `target`; return 1 if anything failed."""
-    files = sorted(set(_files(paths)))
+    files = list(dict.fromkeys(_files(paths)))
     outcomes: dict[str, str] = {}
     crashed = []
     left = {str(file) for file in files}
+    _write(target, outcomes, crashed, sorted(left))
     with ThreadPoolExecutor(workers) as pool:
         for done in as_completed(pool.submit(_run, file) for file in files):
             file, code, found = done.result()
@@ -70,8 +71,9 @@ def _write(target: Path, outcomes: dict[str, str], crashed: list[str], left: lis
 
 
 def _files(paths: list[Path]) -> Iterator[Path]:
+    """Yield what may have a test for us, in the order of the paths: time may run out."""
     for path in paths:
-        for file in path.rglob("test_*.py") if path.is_dir() else [path]:
+        for file in sorted(path.rglob("test_*.py")) if path.is_dir() else [path]:
             if any(sign in file.read_text(encoding="utf-8") for sign in _SIGNS):
                 yield file
 

@@ -22,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,28 +33,45 @@ from ostinato.bench.decode.models import MODELS, TINY
 from ostinato.llm.attention import SdpaAttention
 from ostinato.llm.attention.triton_attention import TritonAttention
 from ostinato.llm.attention.triton_plans import DecodePlans
+from ostinato.llm.kernels.few_rows import FewPlan
 from ostinato.llm.kernels.paged_decode import DecodePlan, Workspace
-from ostinato.llm.kernels.tiled_rows import SplitRoom
+from ostinato.llm.kernels.tiled_rows import SplitRoom, TilePlan
 from ostinato.llm.models import DecoderConfig, build
 from ostinato.llm.models.fused import Fused, sizes_of
-from ostinato.llm.models.fused_plans import LayerPlan, LayerPlans, plans_for
+from ostinato.llm.models.fused_plans import LayerPlan, LayerPlans, Product, plans_for
 from ostinato.llm.models.llama import LlamaDecoder
 from ostinato.llm.models.measuring import Bench, key_of
-from ostinato.llm.models.plan_candidates import candidates
+from ostinato.llm.models.plan_candidates import candidates, load_of
 from ostinato.llm.models.plan_choice import ORDER, fastest, is_faster, merged
 from ostinato.llm.models.plan_file import PACKAGED, keep_plans, plan_of, read_plans, written
 from ostinato.measure import Spread
 
 BATCHES = (32, 256, 8, 128, 1)
-_BYTES = 400e6
-"""Weights of the layers that are timed: far more than the cache holds, or it would answer."""
+_BYTES = 800e6
+"""Weights of the layers that are timed: far more than the cache holds, or it would answer, and so
+much that a step takes longer than the host to launch it."""
 _VOCABULARY = 1024  # heads are no part of this
 _COMPILING = 0.4  # of the time
+_APART = 0.01
+"""So far from torch's attention another is wrong; rounding to bfloat16 does a third of it."""
 # Programs of attention on each processor, keys taken in at a time, warps, stages.
 _ATTENTION = (
     *((2, 64, 4, 5), (2, 64, 4, 3), (3, 64, 4, 4), (4, 32, 4, 4), (4, 64, 4, 3)),
-    *((4, 32, 2, 5), (6, 32, 2, 5), (8, 32, 1, 4), (8, 32, 2, 3), (12, 32, 1, 3), (16, 16, 1, 4)),
+    *((4, 32, 2, 5), (6, 32, 2, 5), (8, 32, 1, 4), (8, 32, 2, 3), (8, 16, 2, 4), (16, 16, 1, 4)),
 )
+# For more than 64 tokens, by product: outputs, columns taken at a time, warps, stages, parts of the
+# columns, the most tokens of a program. Each reads the matrix once or twice, and spills no register
+# (Triton 3.6 for an H200). The candidates' arithmetic is for programs of 64 tokens, which read it
+# up to four times.
+_WIDE = {
+    "gate_up": ((64, 64, 8, 3, 1, 256), (32, 64, 8, 3, 1, 256)),
+    "down": ((64, 64, 8, 3, 2, 256), (64, 64, 8, 3, 4, 256)),
+    "out": ((64, 64, 8, 3, 2, 256), (64, 128, 8, 3, 1, 128)),
+    "qkv": ((32, 128, 8, 3, 1, 128),),
+}
+_NARROW, _PROCESSORS = 64, 132
+_HOPELESS = 2
+"""Times what the best takes by arithmetic, which is not that wrong."""
 
 
 @dataclass
@@ -82,15 +100,22 @@ class Notes:
         if name not in self.earlier:
             trials[name] = None
             try:
-                spread = run()
-                trials[name] = None if spread is None else asdict(spread)
-            except Exception as error:
-                self.known["failed"][name] = f"{error!r:.300}"
-                if isinstance(error, torch.AcceleratorError):
-                    raise  # nothing runs on this device any more
+                with self.failing(name):
+                    spread = run()
+                    trials[name] = None if spread is None else asdict(spread)
             finally:
                 self.write()
         return None if trials[name] is None else Spread(**trials[name])
+
+    @contextmanager
+    def failing(self, name: str) -> Iterator[None]:
+        """Let what fails cost itself alone, and note why; a device that has failed ends it all."""
+        try:
+            yield
+        except Exception as error:
+            self.known["failed"][name] = f"{error!r:.300}"
+            if isinstance(error, torch.AcceleratorError):
+                raise
 
     def write(self) -> None:
         """Write the file, whole or not at all."""
@@ -121,7 +146,7 @@ class Tuned:
     def products(self) -> dict[str, list[Any]]:
         """Return what may compute each product."""
         sizes = sizes_of(self.bench.fused.decoder.config)
-        found = {each: list(candidates(getattr(sizes, each), self.batch)) for each in ORDER}
+        found = {each: worth_a_trial(each, getattr(sizes, each), self.batch) for each in ORDER}
         return {each: plans[: self.most] for each, plans in found.items()}
 
     def attentions(self) -> Iterator[DecodePlan]:
@@ -157,6 +182,23 @@ class Tuned:
             0, each * store.page_tokens + 1, (self.batch,), generator=chance, device=device
         ).int()
         return bench.backend.decode(0, q, store, pages, lengths)
+
+
+def worth_a_trial(name: str, product: Product, tokens: int) -> list[FewPlan | TilePlan | None]:
+    """Return what may compute a product of so many tokens."""
+    found = list(candidates(product, tokens))
+    if tokens <= _NARROW:
+        return found
+    wide = [
+        TilePlan(outputs, chunk, warps, stages, width, splits)
+        for outputs, chunk, warps, stages, splits, width in _WIDE[name]
+    ]
+    tiles = [each for each in (*wide, *found) if isinstance(each, TilePlan)]
+    us = {each: load_of(each, product, tokens, _PROCESSORS).us for each in tiles}
+    # Registers of wide sums are past that arithmetic; they were compiled, and are let in.
+    most_us = _HOPELESS * min(us.values())
+    likely = [each for each in found if each not in us or us[each] <= most_us]
+    return [*(each for each in wide if each.fits(product.inputs)), *likely]
 
 
 def tuned(name: str, batch: int, device: torch.device, *, tiny: bool, layers: int | None) -> Tuned:
@@ -213,14 +255,15 @@ def tune(work: Tuned, notes: Notes, is_over: Callable[[], bool]) -> None:
     for each in work.attentions():
         if is_over():
             return
-        bench = work.attending(each)
-        off = (work.attended(bench).double() - attended).norm() / attended.norm()
-        if not off < 0.01:  # no number is not less
-            notes.known["failed"][f"{work.name}, {work.batch}, {each}"] = f"{float(off)} apart"
-            continue
-        taken = timed(bench, plan, str(each))
-        if taken is not None and (best is None or is_faster(taken, best)):
-            best, found["attention"] = taken, asdict(each)
+        name = f"{work.name}, {work.batch}, {each}"
+        with notes.failing(name):
+            bench = work.attending(each)
+            off = float((work.attended(bench).double() - attended).norm() / attended.norm())
+            if not off < _APART:  # no number is not less
+                raise ValueError(f"{off} apart")
+            taken = timed(bench, plan, str(each))
+            if taken is not None and (best is None or is_faster(taken, best)):
+                best, found["attention"] = taken, asdict(each)
     found["us"] = None if best is None else best.median_us
     found["before_us"] = getattr(timed(work.bench, work.start, "own"), "median_us", None)
     notes.known["best"][f"{work.name}, {work.batch}"] = found
@@ -230,14 +273,15 @@ def tune(work: Tuned, notes: Notes, is_over: Callable[[], bool]) -> None:
 def compile_some(work: Tuned, part: int, parts: int) -> None:
     """Run some of the candidates once, so that they lie compiled on the disk for the trials."""
     products = [(name, plan) for name, plans in work.products().items() for plan in plans]
-    for name, plan in products[part::parts]:
+    steps: list[tuple[Bench, LayerPlan]] = [
+        (work.bench, replace(work.start, **{name: plan})) for name, plan in products[part::parts]
+    ]
+    steps += [(work.attending(each), work.start) for each in list(work.attentions())[part::parts]]
+    for bench, plan in steps:
         try:
-            work.bench.step(replace(work.start, **{name: plan}), work.batch)[0]()
+            bench.step(plan, work.batch)[0]()
         except Exception as error:  # noqa: BLE001 -- a plan that cannot be is no plan; the others are tried
-            sys.stderr.write(f"{work.name}, {work.batch}, {name}: {plan}: {error!r:.200}\n")
-    for each in list(work.attentions())[part::parts]:
-        bench = work.attending(each)
-        bench.step(work.start, work.batch)[0]()
+            sys.stderr.write(f"{work.name}, {work.batch}, {plan}: {error!r:.200}\n")
 
 
 def compile_beforehand(given: argparse.Namespace, seconds: float) -> None:

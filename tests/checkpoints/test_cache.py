@@ -121,7 +121,7 @@ def test_processes_that_want_the_same_entry_at_once_build_it_once(
     for builder in builders:
         builder.start()
     for builder in builders:
-        builder.join(60)
+        builder.join(600)
     assert [builder.exitcode for builder in builders] == [0, 0, 0]
     assert begun.read_text() == "x"
 

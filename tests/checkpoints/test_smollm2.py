@@ -133,21 +133,22 @@ def test_bfloat16_rounds_the_weights_and_thinks_of_the_story_as_float32_does(
 
 
 @pytest.mark.slow
-def test_the_first_load_takes_less_than_six_seconds(tmp_path: Path) -> None:
-    """Conversion, tokenizer and weights; the time to import torch and transformers is not ours.
-
-    The time of the processor is taken, so that a busy machine does not count.
-    """
+def test_a_first_load_costs_a_few_imports_of_torch_and_a_second_converts_nothing(
+    tmp_path: Path,
+) -> None:
+    """A first load takes 2 to 4 s of a core, the imports half of that: both follow the machine."""
     program = (
-        "import time, torch, transformers\n"
-        "from ostinato.checkpoints import load\n"
+        "import time\n"
         "began = time.process_time()\n"
+        "import torch, transformers\n"
+        "from ostinato.checkpoints import load\n"
+        "imported = time.process_time()\n"
         "load('smollm2', device='cpu')\n"
-        "print(time.process_time() - began)\n"
+        "print((time.process_time() - imported) / (imported - began))\n"
     )
     environment = {"OSTINATO_CACHE": str(tmp_path), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    seconds = []
-    for _ in range(2):  # the first converts, the second finds
+
+    def loaded() -> tuple[float, dict[Path, int]]:
         shown = subprocess.run(
             [sys.executable, "-c", program],
             env=environment,
@@ -155,6 +156,10 @@ def test_the_first_load_takes_less_than_six_seconds(tmp_path: Path) -> None:
             text=True,
             check=True,
         )
-        seconds.append(float(shown.stdout))
-    assert seconds[0] < 6, f"first {seconds[0]:.1f} s, from the cache {seconds[1]:.1f} s"
-    assert seconds[1] < seconds[0]
+        files = [path for path in tmp_path.rglob("*.safetensors") if path.is_file()]
+        assert files
+        return float(shown.stdout), {path: path.stat().st_mtime_ns for path in files}
+
+    first, made = loaded()
+    assert first < 10, f"a load takes {first:.1f} times as long as the imports"
+    assert loaded()[1] == made

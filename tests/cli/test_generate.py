@@ -119,6 +119,30 @@ def test_a_prompt_that_cannot_be_answered_costs_the_others_nothing_and_is_asked_
         assert {line["line"] for line in answers(out) if line["error"]} == {2}
 
 
+def test_a_schema_that_cannot_be_kept_is_told_in_its_line_and_costs_the_others_nothing(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("llguidance")
+    file = prompts(
+        tmp_path,
+        {"prompt": "a"},
+        {"prompt": "b", "schema": {"regex": "(("}},
+        {"prompt": "c", "schema": {"type": "array", "uniqueItems": True}},
+        {"prompt": "d"},
+    )
+    out = tmp_path / "answers.jsonl"
+    words = (*on(folder), "--file", file, "--out", out, "--max-tokens", 3)
+    code, _, err = run(capfd, *words)
+    assert code == 2
+    assert "2 of 4 prompts could not be answered; the first is line 2" in err
+    lines = answers(out)
+    assert [line["line"] for line in lines] == [1, 2, 3, 4]
+    assert [line["error"] and line["error"]["code"] for line in lines] == [
+        None, "OST5062", "OST5062", None,
+    ]  # fmt: skip
+    assert [len(line["token_ids"]) for line in lines] == [3, 0, 0, 3]
+
+
 @pytest.mark.parametrize(
     ("words", "code"),
     [
@@ -165,6 +189,27 @@ def test_what_is_no_file_is_not_written_to_or_replaced(kind: str, tmp_path: Path
     assert caught.value.code == "OST4033"
     assert not out.is_file()
     assert not out.with_name(f".{out.name}.lock").exists()
+
+
+@pytest.mark.parametrize("where", ["/proc/answers.jsonl", "missing/answers.jsonl"])
+def test_a_place_that_takes_no_file_is_told_by_the_name_that_was_given(
+    where: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / where  # an absolute one stays as it is
+    file = prompts(tmp_path, {"prompt": "a"})
+    status, _, err = run(capfd, "--model", "nowhere", "--file", file, "--out", out)
+    assert status == 2
+    assert err.startswith(f"OST4003: {out} cannot be read or written: ")
+    assert ".lock" not in err
+
+
+def test_an_answers_file_that_cannot_be_replaced_is_told_by_its_own_name(tmp_path: Path) -> None:
+    out = tmp_path / "answers.jsonl"
+    out.write_text("")
+    (tmp_path / "answers.jsonl.part").mkdir()  # where the new one would be written
+    with AnswerFile(out) as answers, pytest.raises(OSError, match="Is a directory") as caught:
+        answers.keep([])
+    assert caught.value.filename == str(out)
 
 
 def test_a_full_disk_is_told_with_the_file_and_leaves_no_lock(

@@ -36,14 +36,14 @@ def looping(work: Callable[[], object]) -> Iterator[None]:
     thread = threading.Thread(target=loop)
     thread.start()
     try:
-        assert started.wait(60)
+        assert started.wait(600)
         before = rounds
         yield
         assert not failures, failures
         assert thread.is_alive()
     finally:
         over.set()
-        thread.join(60)
+        thread.join(600)
     assert not failures, failures
     assert rounds > before, "the other thread did nothing meanwhile"
 

@@ -32,7 +32,7 @@ def call_from_threads(
     own_stream: bool = False,
 ) -> None:
     """Call from 32 threads at once; whatever one of them meets is raised here."""
-    start = threading.Barrier(THREADS, timeout=60)
+    start = threading.Barrier(THREADS, timeout=600)
 
     def work(thread: int) -> None:
         xs = [
@@ -54,7 +54,7 @@ def call_from_threads(
 
     with ThreadPoolExecutor(THREADS) as pool:
         for done in [pool.submit(work, thread) for thread in range(THREADS)]:
-            done.result(timeout=120)
+            done.result(timeout=600)
 
 
 def total(g: Runner[..., Any]) -> int:
@@ -137,7 +137,7 @@ def test_a_lease_is_valid_or_raises_but_never_shows_anothers_result(
 
     with ThreadPoolExecutor(8) as pool:
         for done in [pool.submit(work, thread) for thread in range(8)]:
-            done.result(timeout=120)
+            done.result(timeout=600)
 
 
 def test_dropping_recordings_meanwhile_disturbs_no_call(device: torch.device) -> None:

@@ -29,6 +29,13 @@ def test_fit_rejects_an_empty_batch(size: int) -> None:
     assert caught.value.code == "OST1003"
 
 
+@pytest.mark.parametrize("size", [None, "4", 1.5, True])
+def test_fit_takes_whole_numbers_only(size: object) -> None:
+    with pytest.raises(WrongTypeError) as caught:
+        Buckets(0, (1,)).fit(size)  # type: ignore[arg-type]
+    assert caught.value.code == "OST1003"
+
+
 @pytest.mark.parametrize("sizes", [(), (0, 1), (-1, 1), (4, 2), (2, 2)])
 def test_sizes_must_be_positive_and_ascending(sizes: tuple[int, ...]) -> None:
     with pytest.raises(UsageError) as caught:
@@ -37,7 +44,7 @@ def test_sizes_must_be_positive_and_ascending(sizes: tuple[int, ...]) -> None:
     assert str(sizes) in str(caught.value)
 
 
-@pytest.mark.parametrize("sizes", [(True, 2), (1.0, 2.0), ("1", "2"), "12", 4, None])
+@pytest.mark.parametrize("sizes", [(True, 2), (1.0, 2.0), ("1", "2"), "12", 4, None, {1: 2}])
 def test_sizes_must_be_whole_numbers(sizes: object) -> None:
     with pytest.raises(WrongTypeError) as caught:
         Buckets(0, sizes)  # type: ignore[arg-type]
@@ -76,6 +83,13 @@ def test_a_dim_that_the_tensor_lacks_is_refused_by_name(dim: int, ndim: int) -> 
 @pytest.mark.parametrize("fill", [0, -1, 0.5, True, float("-inf"), "zero", "repeat-last", "keep"])
 def test_numbers_and_policies_are_fills(fill: float) -> None:
     assert Buckets(0, (1,), fill).fill is fill
+
+
+def test_a_number_of_numpy_s_is_kept_as_python_s() -> None:
+    numpy = pytest.importorskip("numpy")
+    for given, kept in ((numpy.float32(0.5), 0.5), (numpy.int64(3), 3)):
+        fill = Buckets(0, (1,), given).fill
+        assert (type(fill), fill) == (type(kept), kept)
 
 
 @pytest.mark.parametrize("fill", ["repeat", "", float("nan")])
@@ -160,6 +174,12 @@ def test_saved_buckets_with_missing_or_unknown_entries_are_refused(
         Buckets.from_dict(saved)
 
 
+@pytest.mark.parametrize("saved", [None, [("dim", 0)], {"dim": 0, 3: 4}])
+def test_what_was_never_saved_is_refused_in_the_same_words(saved: object) -> None:
+    with pytest.raises(UsageError, match="entries dim, sizes, fill and cut"):
+        Buckets.from_dict(saved)  # type: ignore[arg-type]
+
+
 def test_saved_buckets_are_checked_like_new_ones() -> None:
     with pytest.raises(UsageError, match="ascending"):
         Buckets.from_dict({"dim": 0, "sizes": [4, 2]})
@@ -177,6 +197,13 @@ def test_powers_of_two_need_a_positive_smallest_below_the_largest(
 ) -> None:
     with pytest.raises(UsageError, match="positive and strictly ascending"):
         Buckets.powers_of_two(largest, dim=0, smallest=smallest)
+
+
+@pytest.mark.parametrize("largest", [None, "8", 8.0])
+def test_powers_of_two_need_a_whole_number(largest: object) -> None:
+    with pytest.raises(WrongTypeError) as caught:
+        Buckets.powers_of_two(largest, dim=0)  # type: ignore[arg-type]
+    assert caught.value.code == "OST1002"
 
 
 def test_learnt_sizes_pad_less_than_doubling_on_the_traffic_they_were_learnt_from() -> None:

@@ -9,6 +9,7 @@ import random
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -610,7 +611,10 @@ def test_a_transformers_decoder_with_a_static_cache_is_explained_and_left_alone(
         assert lengths() == before
         step(ids)
         filled = [layer.keys.clone() for layer in cache.layers]
-        assert forms(extents(step, ids, dims={0: 1})) == [[(2, 0), (0, 1), (64, 0)]]
+        # Before 5.20 the model asks for the value of the length of a cache that holds something.
+        asks = tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 20)
+        with pytest.raises(Undetermined, match="needs real data") if asks else nullcontext():
+            assert forms(extents(step, ids, dims={0: 1})) == [[(2, 0), (0, 1), (64, 0)]]
         assert [length for _, length in lengths()] == [8, 8]
         for layer, keys in zip(cache.layers, filled, strict=True):
             assert torch.equal(layer.keys, keys)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 from typing import Any
 
 import pytest
@@ -46,6 +48,15 @@ def test_a_lease_is_stale_once_the_recording_ran_again(device: torch.device) -> 
         first.get()
     assert caught.value.code == "OST1015"
     assert "stale lease" in repr(first)
+
+
+@pytest.mark.parametrize("name", ["shape", "clone", "cpu"])
+def test_who_takes_a_lease_for_the_tensor_is_told_how_to_get_it(name: str) -> None:
+    lease = Lease(torch.ones(3))
+    with pytest.raises(AttributeError, match=rf"no '{name}': lease.get\(\) is the tensor"):
+        getattr(lease, name)
+    for copied in (copy.deepcopy(lease), pickle.loads(pickle.dumps(lease))):
+        assert torch.equal(copied.get(), lease.get())
 
 
 @pytest.mark.parametrize("end", ["close", "invalidate"])

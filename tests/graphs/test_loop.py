@@ -11,7 +11,9 @@ import torch
 from torch import Tensor
 
 from ostinato import UsageError, graphed
+from ostinato.errors import WrongTypeError
 from ostinato.graphs import Bell, Outcome, Runner
+from ostinato.graphs.backends.tape import TapeRecording
 from ostinato.instruments import Instrument, Replayed
 
 
@@ -155,6 +157,37 @@ def test_every_call_of_a_series_is_counted_and_told(
     assert runner.last.outcome is Outcome.REPLAYED
 
 
+@pytest.mark.parametrize("is_gone", [False, True], ids=["alive", "gone"])
+def test_what_a_series_on_the_device_did_not_come_to_is_taken_back(
+    is_gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = TapeRecording.repeat
+
+    def on_the_device(self: TapeRecording, times: int, ending: Any) -> int:
+        queue(self, times, ending)
+        return times  # the host cannot tell how many it were
+
+    monkeypatch.setattr(TapeRecording, "repeat", on_the_device)
+    device = torch.device("cpu")
+    count = Countdown(device, [10])
+    runner = made(count, "tape")
+    loop = runner.loop(device, until=count.is_done)
+    loop.warm(1)
+    assert loop.run(8, 1) == loop.replays == 8  # as many as it made
+    loop.take_back(0)
+    assert loop.run(64, 1) == 64
+    assert (count.runs.item(), runner.report().replays) == (10, 72)
+    nodes = runner._store.graphs()[0].recording.nodes
+    if is_gone:
+        runner.invalidate()
+    loop.take_back(62)
+    report = runner.report()
+    assert (report.calls, report.replays, loop.replays) == (10, 10, 2)
+    assert runner._player.chronicle.lost_work == (10 * nodes if is_gone else 0)
+    loop.take_back(5)  # no more than there were
+    assert runner.report().replays == 8
+
+
 def test_a_recording_that_goes_takes_its_loops_with_it(
     device: torch.device, backend_name: str
 ) -> None:
@@ -197,6 +230,23 @@ def test_tensors_as_arguments_are_refused(device: torch.device, backend_name: st
     x = torch.ones(3, device=device)
     with torch.no_grad(), pytest.raises(UsageError, match="tensors as arguments") as caught:
         loop.run(3, x)
+    assert caught.value.code == "OST1016"
+
+
+@pytest.mark.parametrize(
+    ("given", "times", "words"),
+    [
+        ({"until": True}, 1, "cannot end by True"),
+        ({"until": [0]}, 1, "cannot end by"),
+        ({"bell": 3}, 1, "cannot be ended by 3"),
+        ({}, None, "cannot run None times"),
+        ({}, "3", "cannot run '3' times"),
+        ({}, 1.5, "cannot run 1.5 times"),
+    ],
+)
+def test_what_no_loop_can_take_is_named(given: dict[str, Any], times: Any, words: str) -> None:
+    with pytest.raises(WrongTypeError, match=words) as caught:
+        graphed(lambda: None).loop(torch.device("cpu"), **given).run(times)
     assert caught.value.code == "OST1016"
 
 

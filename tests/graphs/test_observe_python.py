@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import gc
+import importlib.abc
 import logging
 import os
 import pathlib
@@ -185,3 +186,48 @@ def test_what_runs_because_garbage_is_collected_is_not_the_steps_doing() -> None
         assert not _warned(collects)
     finally:
         gc.callbacks.remove(on_garbage)
+
+
+class OpensWhatIsImported(importlib.abc.MetaPathFinder):
+    """Looks at source files before they are imported, as tools do that rewrite or trace them."""
+
+    def find_spec(self, *_: Any) -> None:
+        open(__file__).close()
+
+
+def test_a_first_import_in_the_run_is_not_the_steps_doing_even_where_a_tool_watches_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "comes_late_to_a_step.py").write_text("print('imported')\nBY = 3.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "comes_late_to_a_step", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [OpensWhatIsImported(), *sys.meta_path])
+
+    def imports(x: Tensor) -> Tensor:
+        import comes_late_to_a_step  # type: ignore[import-not-found]
+
+        if x.shape[0] > 100:
+            print("large")  # noqa: T201
+        return x * comes_late_to_a_step.BY
+
+    assert not _warned(imports)
+
+
+@pytest.mark.filterwarnings("ignore::ostinato.graphs.OstinatoWarning")
+def test_a_file_that_is_opened_after_an_import_is_refused_all_the_same(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "comes_before_a_file.py").write_text("BY = 3.0\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "comes_before_a_file", raising=False)
+
+    def imports_and_opens(x: Tensor) -> Tensor:
+        import comes_before_a_file  # type: ignore[import-not-found]
+
+        with open(__file__):
+            return x * comes_before_a_file.BY
+
+    runner = graphed(imports_and_opens, admit_after=1)
+    runner(X)
+    assert runner.last is not None
+    assert runner.last.reason is Reason.PYTHON_SIDE_EFFECT

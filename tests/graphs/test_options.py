@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str, str]] = [
     ({"verify_every": -2}, ValueError, "OST1011", "verify_every cannot be -2"),
     ({"outputs": "mine"}, ValueError, "OST1011", "pass one of 'owned', 'leased'"),
     ({"outputs": ["owned"]}, ValueError, "OST1011", "outputs cannot be"),
+    ({"outputs": np.ones(2)}, ValueError, "OST1011", "outputs cannot be array"),
     ({"on_unfit": "warn"}, ValueError, "OST1011", "pass one of 'eager', 'raise'"),
     ({"backend": "gpu"}, ValueError, "OST1011", "pass one of 'auto', 'cuda', 'tape', 'eager'"),
     ({"drop_unprofitable": 1}, TypeError, "OST1011", "pass True or False"),
@@ -104,6 +106,9 @@ UNFIT = {
     "method-that-awaits": Streams().wait,
     "module-that-generates": Forward(),
     "class": nn.Linear,
+    "module-of-parts": nn.ModuleList([nn.Linear(1, 1)]),
+    "module-without-forward": nn.Module(),
+    "nothing": None,
     "number": 3,
     "text": "step",
     "tensor": torch.ones(1),
@@ -116,6 +121,31 @@ def test_what_is_no_plain_callable_is_refused(kind: str) -> None:
         graphed(UNFIT[kind])  # type: ignore[call-overload]
     assert isinstance(caught.value, TypeError)
     assert caught.value.code == "OST1010"
+
+
+def test_none_is_told_as_what_it_mostly_is_and_is_no_decorator() -> None:
+    for options in ({}, {"admit_after": 1}):
+        with pytest.raises(UsageError, match="got None") as caught:
+            graphed(None, **options)  # type: ignore[call-overload]
+        assert "not loaded" in caught.value.remedy
+
+
+def test_a_module_whose_forward_stands_in_the_instance_or_is_not_needed_is_none_without() -> None:
+    class Calls(nn.Module):
+        def __call__(self, x: Tensor) -> Tensor:  # type: ignore[override]
+            return x * 2
+
+    given = nn.Module()
+    given.forward = lambda x: x * 2
+    x = torch.ones(2)
+    for module in (Calls(), given):
+        assert torch.equal(graphed(module)(x), x * 2)
+
+
+def test_a_value_of_several_lines_is_shown_in_one() -> None:
+    with pytest.raises(UsageError) as caught:
+        graphed(step, scratch=torch.optim.SGD([torch.ones(1)]))  # type: ignore[call-overload]
+    assert "\n" not in caught.value.args[0]
 
 
 # Forms.

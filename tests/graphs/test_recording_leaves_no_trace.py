@@ -2,14 +2,17 @@
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
-from ostinato.graphs import Outcome, Reason, graphed
+from ostinato.graphs import Outcome, Reason, capture, graphed
+from ostinato.graphs.buffers import StaticInputs
+from ostinato.graphs.inline import runs_inline
+from ostinato.graphs.state import TensorState
 
 
 def state_of(device: torch.device) -> Tensor:
@@ -183,6 +186,77 @@ def test_a_run_that_breaks_off_leaves_no_half_of_it(
         runner(x)
     assert runner.last is not None
     assert runner.last.outcome is Outcome.REPLAYED
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("no room"),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+    ids=["device", "python", "host"],
+)
+@pytest.mark.parametrize("at", [1, 2, 3], ids=["inputs", "before", "after"])
+def test_where_copies_find_no_room_the_call_is_answered_and_counts_once(
+    at: int, error: Exception, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+    room = TensorState
+
+    def short_of_memory(tensors: Sequence[Tensor]) -> TensorState:
+        nonlocal asked
+        asked += 1
+        if asked == at:
+            raise error
+        return room(tensors)
+
+    monkeypatch.setattr(capture, "TensorState", short_of_memory)
+    monkeypatch.setattr(StaticInputs, "save", lambda given: short_of_memory(given.tensors))
+    count = torch.zeros((), device=device)
+
+    def step(x: Tensor) -> Tensor:
+        count.add_(1)
+        return x + count
+
+    runner = graphed(step, admit_after=1)
+    x = torch.zeros(2, device=device)
+    for called in range(1, 12):
+        assert runner(x).tolist() == [called, called]
+        assert count == called
+        assert runner.last is not None
+        if called == 1:
+            assert runner.last.reason is Reason.CAPTURE_ERROR
+            assert type(error).__name__ in runner.last.detail
+    assert runner.last.outcome is Outcome.REPLAYED
+
+
+class Leaves(BaseException):
+    """As SystemExit: no error, and goes through everything."""
+
+
+def test_an_exit_that_only_a_recording_comes_to_does_not_come_at_every_later_call(
+    device: torch.device,
+) -> None:
+    def step(x: Tensor) -> Tensor:
+        if runs_inline():
+            raise Leaves
+        return x * 2
+
+    runner = graphed(step, admit_after=1)
+    x = torch.ones(2, device=device)
+    answered = []
+    for _ in range(12):
+        try:
+            answered.append(torch.equal(runner(x), x * 2))
+        except Leaves:
+            answered.append(False)
+    # It is tried again ever more rarely, and each call between is answered.
+    assert answered == [number not in (0, 2, 6) for number in range(12)]
+    assert runner.last is not None
+    assert runner.last.reason is Reason.CAPTURE_ERROR
+    assert "Leaves" in runner.last.detail
+    assert runner.report().calls == 12
 
 
 # Autocast and grad mode.

@@ -153,6 +153,46 @@ def test_a_parameter_or_buffer_in_the_result_is_the_modules_own(device: torch.de
         torch.testing.assert_close(buffer, seen)
 
 
+@pytest.mark.parametrize("kind", ["weight", "seen", "entries", "closed_over"])
+def test_a_tensor_that_is_returned_and_not_computed_with_is_the_object_itself(
+    device: torch.device, kind: str
+) -> None:
+    closed_over = torch.ones(3, device=device)
+
+    class Holds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(values(device, 3))
+            self.weight.mark = "carries an attribute"  # type: ignore[attr-defined]
+            self.register_buffer("seen", torch.zeros(3, device=device))
+            self.entries_of_it = [torch.ones(3, device=device)]
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Any]:
+            held: dict[str, Any] = {
+                "weight": self.weight,
+                "seen": self.seen,
+                "entries": self.entries_of_it[0],
+                "closed_over": closed_over,
+            }
+            return x * 2, held[kind]
+
+    module = Holds()
+    g = graphed(module, admit_after=1)
+    x = values(device, 3)
+    with torch.no_grad():
+        g(x)
+        wanted = module(x)[1]
+        for _ in range(2):
+            product, held = g(x)
+            assert g.last.outcome is Outcome.REPLAYED
+            torch.testing.assert_close(product, x * 2)
+            assert held is wanted
+            held.add_(1)  # as a caller may who wants to write to the weight
+        if kind == "weight":  # where it was exchanged, the new one comes
+            module.weight = nn.Parameter(values(device, 3))
+            assert g(x)[1] is module.weight
+
+
 def test_a_slice_of_a_huge_intermediate_does_not_keep_it_alive(device: torch.device) -> None:
     g = record(lambda x: x.expand(1000, 1000).contiguous()[:, :2], values(device))
     result = check_small(g, values(device))

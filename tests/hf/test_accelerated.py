@@ -7,13 +7,15 @@ import ctypes
 import pickle
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from ostinato.errors import UsageError, WrongTypeError
-from ostinato.graphs import Reason
+from ostinato.graphs import Decision, Outcome, Reason
+from ostinato.graphs.backends.tape import TapeRecording
 from ostinato.hf import Answer, Delegated, accelerate
 
 Make = Callable[..., Any]
@@ -289,6 +291,72 @@ def test_the_report_keeps_the_counts_of_dropped_sessions(tiny: Make, prompt: Mak
     assert after["steps"] == before["steps"] + 99
     assert after["replays"] == before["replays"] + 99
     assert "decode steps    110" in str(fast.report())
+
+
+@pytest.mark.parametrize(
+    ("outcome", "why_queued", "steps"),
+    [
+        (Outcome.RECORDED, None, 64),
+        (Outcome.REPLAYED, None, 64),
+        (Outcome.REPLAYED, "it draws", 8),
+        (Outcome.EAGER, None, 8),
+        (None, None, 8),
+    ],
+)
+def test_only_steps_that_end_with_the_answer_are_looked_at_rarely(
+    outcome: Outcome | None, why_queued: str | None, steps: int, tiny: Make
+) -> None:
+    last = None if outcome is None else Decision(outcome)
+    recorded = SimpleNamespace(
+        decode=SimpleNamespace(last=last), steps=SimpleNamespace(why_queued=why_queued)
+    )
+    assert accelerate(tiny())._look_every(recorded, is_streamed=False) == steps
+
+
+def test_a_series_that_ends_on_the_device_is_counted_as_far_as_it_came(
+    tiny: Make, prompt: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = TapeRecording.repeat
+
+    def on_the_device(self: TapeRecording, times: int, ending: Any) -> int:
+        queue(self, times, ending)
+        return times  # the host cannot tell how many it were
+
+    monkeypatch.setattr(TapeRecording, "repeat", on_the_device)
+    model, inputs = tiny(), prompt()
+    with accelerate(model) as fast:
+        plain = fast.generate(**inputs, max_new_tokens=60, eos_token_id=None)
+        eos = int(plain[0, 9 + 20])  # ends there at the latest
+        before = fast.report().to_dict()
+        ours = fast.generate(**inputs, max_new_tokens=60, eos_token_id=eos)
+        steps = ours.shape[1] - 9 - 1
+        report = fast.report().to_dict()
+        assert fast.last.steps == fast.last.replayed_steps == steps < 59
+        assert report["replayed_steps"] == before["replayed_steps"] + steps
+        # The prompt came the second time, so it was recorded, and no replay yet.
+        assert report["replays"] == before["replays"] + steps
+        assert sum(graph["hits"] for graph in report["graphs"]) == report["replays"]
+
+
+@pytest.mark.parametrize("side", ["past the last", "negative"])
+def test_ids_that_have_no_embedding_cost_no_recording(side: str, tiny: Make, prompt: Make) -> None:
+    model = tiny()
+    wrong = -1 if side == "negative" else model.config.vocab_size
+    with accelerate(model) as fast:
+        for _ in range(3):
+            fast.generate(**prompt(), max_new_tokens=4, eos_token_id=None)
+        assert fast.last.prefill_replayed
+        recordings = fast.report().runners.graphs
+        bad = prompt()
+        bad["input_ids"][0, 4] = wrong
+        with pytest.raises(IndexError):
+            fast.generate(**bad, max_new_tokens=4)
+        assert fast.last.reason is Delegated.INVALID_REQUEST
+        assert f"the id {wrong}" in fast.last.detail
+        fast.generate(**prompt(), max_new_tokens=4, eos_token_id=None)
+        assert fast.last.prefill_replayed
+        ids = [graph["graph_id"] for graph in recordings]
+        assert [graph["graph_id"] for graph in fast.report().runners.graphs] == ids
 
 
 def test_kinds_of_sampling_take_turns_and_the_oldest_is_dropped(tiny: Make, prompt: Make) -> None:

@@ -16,6 +16,7 @@ from ostinato.llm.core import Core
 from ostinato.llm.engine import Engine
 from ostinato.llm.kv.store import bytes_per_page
 from ostinato.llm.loading import load
+from ostinato.llm.offline import LLM
 from ostinato.llm.reply import Event, Reply
 from ostinato.llm.request import FinishReason, Request, SamplingParams
 
@@ -141,6 +142,12 @@ class Alone:
         name = self._steps.submit(prompt, params, seed=seed, stop_ids=stop_ids)
         self._steps.run()
         return self._steps.answers[name].tokens
+
+
+def begun(llm: LLM) -> tuple[int, int]:
+    """How many prompt tokens were ever admitted, and how many requests have ended."""
+    counts = llm.engine.counts()
+    return counts.scheduler.prompt_tokens, sum(counts.ends.values())
 
 
 @contextmanager

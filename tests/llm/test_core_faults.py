@@ -67,7 +67,7 @@ def test_a_step_that_fails_ends_its_batch_and_the_rest_goes_on(
     assert 1 <= len(failed) <= 2
     for answer in failed:
         assert answer.error is not None
-        assert "RuntimeError: the dog ate it" in str(answer.error)
+        assert "failed: the dog ate it (RuntimeError; its traceback" in str(answer.error)
     for prompt, answer in zip([*PROMPTS, PROMPTS[0]], answers, strict=True):
         if answer.finish is FinishReason.LENGTH:
             assert answer.tokens == alone(prompt, WORDS, stop_ids=())

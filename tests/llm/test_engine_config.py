@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from checkpoints.tiny_models import write_tiny_llama
 from llm.small_engine import OPTIONS, PAGE_BYTES, config
-from ostinato.errors import OstinatoError, ResourceError, UsageError
-from ostinato.llm.config import EngineConfig
+from ostinato.errors import OstinatoError, ResourceError, UsageError, WrongTypeError
+from ostinato.llm.config import _COUNTS, EngineConfig
 from ostinato.llm.kv.memory import check_kv_bytes, pages_for_memory
 from ostinato.llm.loading import load
 
@@ -53,6 +54,25 @@ def test_a_value_that_makes_no_sense_is_refused_by_name(option: str, value: Any)
     assert caught.value.code == "OST5031"
     assert option in str(caught.value)
     assert repr(value)[:200] in str(caught.value) or option == "model"
+
+
+def test_options_take_numpy_s_whole_numbers_and_keep_python_s() -> None:
+    given = {name: np.int64(9) for name in _COUNTS}
+    made = EngineConfig.read({"model": "m", "kv_memory": np.int64(4096), **given})
+    assert {type(getattr(made, name)) for name in (*given, "kv_memory")} == {int}
+    assert (made.max_batch, made.steps_per_launch, made.kv_bytes) == (9, 9, 4096)
+
+
+@pytest.mark.parametrize("option", sorted(_COUNTS))
+def test_only_what_may_be_left_open_takes_none_or_auto(option: str) -> None:
+    opened = {"max_model_len": None, "steps_per_launch": "auto"}
+    for value in (None, "auto"):
+        if opened.get(option, "") == value:
+            EngineConfig.read({"model": "m", option: value})
+        else:
+            words = "a whole number" + (f" or {opened[option]!r}" if option in opened else "")
+            with pytest.raises(WrongTypeError, match=f"{option} must be {words}, got"):
+                EngineConfig.read({"model": "m", option: value})
 
 
 def test_memory_is_bytes_or_words() -> None:

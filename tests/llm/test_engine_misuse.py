@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import pickle
 import threading
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -98,6 +100,72 @@ def test_who_waits_for_news_that_another_reader_took_is_told_of_the_end() -> Non
     reader.join(5)
     assert not reader.is_alive()
     assert got == []
+
+
+def test_a_reader_that_begins_again_after_the_end_is_told(tiny: Path) -> None:
+    with engine(tiny) as made:
+        stream = made.ask(PROMPT, greedy(5, **LONG))
+        begun = iter(stream)
+        read = [next(begun), *stream]  # to begin before the end is to go on
+        assert sum(len(delta.token_ids) for delta in read) == 5
+        for begin in (iter, list, aiter):
+            with pytest.raises(UsageError, match="call result") as caught:
+                begin(stream)
+            assert caught.value.code == "OST5048"
+        assert list(begun) == []
+        assert len(stream.result(30).token_ids) == stream.new_tokens == 5
+
+
+def test_a_task_that_begins_again_after_the_end_is_told(tiny: Path) -> None:
+    async def twice(made: Engine) -> int:
+        stream = made.ask(PROMPT, greedy(5, **LONG))
+        tokens = [token async for delta in stream for token in delta.token_ids]
+        with pytest.raises(UsageError, match="call result") as caught:
+            [delta async for delta in stream]
+        assert caught.value.code == "OST5048"
+        return len(tokens)
+
+    with engine(tiny) as made:
+        assert asyncio.run(twice(made)) == 5
+
+
+def test_a_stream_counts_its_tokens_before_anybody_reads_them() -> None:
+    channels = [Channel(0, None), Channel(1, None)]
+    stream = Stream("r", PROMPT, channels, lambda: None)
+    reply = Reply(Request("r", tuple(PROMPT)), 0)
+    channels[0].put(Event(reply, (1, 2)))
+    channels[1].put(Event(reply, (3,)))
+    assert stream.new_tokens == 3
+    next(iter(stream))
+    channels[0].put(Event(reply, (4,)))
+    assert stream.new_tokens == 4
+
+
+@pytest.mark.parametrize(
+    ("timeout", "kind"),
+    [
+        ("x", WrongTypeError), ([1], WrongTypeError), (True, WrongTypeError), (-1, UsageError),
+        (math.nan, UsageError), (math.inf, UsageError), (1e300, UsageError),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_time_to_wait_that_is_none_is_refused_and_nothing_is_begun(
+    tiny: Path, timeout: Any, kind: type[UsageError]
+) -> None:
+    with engine(tiny) as made:
+        stream = made.ask(PROMPT, greedy(2, **LONG))
+        waits: list[Callable[[], object]] = [
+            lambda: asyncio.run(made.drain(timeout)),
+            lambda: made.wait_drained(timeout),
+            lambda: made.wait_warm(timeout),
+            lambda: stream.result(timeout),
+        ]
+        for wait in waits:
+            with pytest.raises(kind, match=r"timeout(_s)? must be") as caught:
+                wait()
+            assert caught.value.code == "OST5031"
+        assert made.health().is_taking
+        assert len(stream.result(np.float32(30)).token_ids) == 2
 
 
 def in_a_fork(work: Callable[[], object]) -> int:
@@ -218,14 +286,29 @@ def test_a_shape_profile_that_cannot_be_written_is_refused_before_anything_is_lo
         ({"device": None}, WrongTypeError, "device must be"),
         ({"max_batch": 10**12}, ResourceError, "the state of max_batch requests takes"),
         ({"max_batch": 10**12, "kv_memory": "auto"}, ResourceError, "the state of max_batch"),
+        ({"page_tokens": 10**12, "kv_memory": "auto"}, ResourceError, "keys and values need"),
+        ({"most_logprobs": 10**9}, UsageError, "the model knows 96 tokens"),
+        ({"backend": "cuda"}, UsageError, "backend is 'cuda', and the model is to run on cpu"),
+        ({"device": "gpu"}, UsageError, "pass 'auto' or 'cpu' as device"),
+        ({"dtype": torch.float64}, UsageError, "'float64' is not a number type"),
     ],
     ids=str,
 )
-def test_an_option_that_cannot_be_met_is_named(
-    tiny: Path, options: dict[str, Any], kind: type[Exception], words: str
+def test_an_option_that_cannot_be_met_is_named_before_the_model_takes_memory(
+    tiny: Path,
+    options: dict[str, Any],
+    kind: type[Exception],
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("ostinato.llm.loading.build", lambda *_, **__: pytest.fail("it was built"))
     with pytest.raises(kind, match=words):
         Engine(config(tiny, **options))
+
+
+def test_torch_s_own_number_types_are_taken_too(tiny: Path) -> None:
+    with engine(tiny, dtype=torch.bfloat16) as made:
+        assert {weight.dtype for weight in made._decoder.parameters()} == {torch.bfloat16}
 
 
 def test_a_state_dict_that_cannot_be_copied_leaves_the_answers_as_they_were(tiny: Path) -> None:

@@ -12,9 +12,11 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers
 
 from llm.models.tiny_folders import VOCABULARY, write
-from llm.small_engine import OPTIONS, Alone, greedy, ids
+from llm.small_engine import OPTIONS, Alone, begun, greedy, ids
 from ostinato import LLM, SamplingParams
-from ostinato.errors import UsageError
+from ostinato.errors import ResourceError, UsageError
+from ostinato.llm.faults import EngineDown
+from ostinato.llm.structured import read_schema
 
 pytest.importorskip("llguidance")
 
@@ -84,13 +86,62 @@ def test_a_schema_ends_the_answer_even_if_the_model_s_end_is_ignored(llm: LLM) -
 
 
 def test_a_schema_that_cannot_be_kept_fails_its_request_alone(llm: LLM) -> None:
-    outputs = llm.generate(
-        ["abc", "abd"],
-        [greedy(9, schema={"regex": "(("}), greedy(9, ignore_eos=True)],
+    bad = llm.engine.ask("abc", greedy(9, schema={"regex": "(("}))
+    good = llm.engine.ask("abd", greedy(9, ignore_eos=True))
+    output = bad.result(60)
+    assert output.finish_reason == "error"
+    assert isinstance(output.error, UsageError)
+    assert good.result(60).finish_reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("schema", "code"),
+    [
+        ({"regex": "(("}, "OST5062"),
+        ({"type": "array", "uniqueItems": True}, "OST5062"),
+        ({"lark": "start: nothing"}, "OST5062"),
+        ({"$ref": "#"}, "OST5064"),
+    ],
+)
+def test_generate_raises_for_a_schema_that_cannot_be_kept_before_it_begins_any_prompt(
+    schema: dict[str, Any], code: str, llm: LLM
+) -> None:
+    before = begun(llm)
+    with pytest.raises(UsageError, match=r"^OST\d+: prompts\[2\]: ") as caught:
+        llm.generate(["abc", "abd", "abe"], [greedy(9), greedy(9), greedy(9, schema=schema)])
+    assert caught.value.code == code
+    assert begun(llm) == before
+
+
+def test_of_one_prompt_the_place_is_not_told(llm: LLM) -> None:
+    with pytest.raises(UsageError) as caught:
+        llm.generate("abc", greedy(9, schema={"regex": "(("}))
+    assert "prompts[" not in str(caught.value)
+
+
+def test_a_schema_is_compiled_once_for_all_prompts_that_want_it(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler: Any = llm.engine._grammars._compiler  # type: ignore[attr-defined]
+    compiled: list[object] = []
+    tried = compiler._tried
+    monkeypatch.setattr(
+        compiler, "_tried", lambda schema: [compiled.append(schema), tried(schema)][1]
     )
-    assert outputs[0].finish_reason == "error"
-    assert isinstance(outputs[0].error, UsageError)
-    assert outputs[1].finish_reason == "length"
+    wanted = {"choices": ["once", "only"]}
+    outputs = llm.generate(["abc"] * 5, [greedy(9, schema=dict(wanted)) for _ in range(5)])
+    assert {output.text for output in outputs} <= {"once", "only"}
+    assert len(compiled) == 1
+
+
+def test_a_closed_engine_says_so_whatever_is_wrong_with_the_prompt(spelling: Path) -> None:
+    with LLM(spelling, **OPTIONS) as made:
+        pass
+    with pytest.raises(EngineDown, match="the engine is closed"):
+        made.generate(["abc", "abd"], greedy(9, schema={"regex": "(("}))
+    closed = made.engine.compile(read_schema({"regex": "a"}))
+    with pytest.raises(ResourceError, match="closed before the schema"):
+        closed.result(60)
 
 
 def test_what_is_no_schema_is_refused_at_once(llm: LLM) -> None:

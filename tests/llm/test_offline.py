@@ -7,17 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tokenizers
 import torch
 
 import ostinato
-from llm.small_engine import OPTIONS, Alone, greedy, ids
+from llm.small_engine import OPTIONS, Alone, begun, greedy, ids
 from ostinato import LLM, SamplingParams
 from ostinato.errors import UsageError, WrongTypeError
 from ostinato.llm.faults import EngineDown
 from ostinato.llm.models import read_config
 from ostinato.llm.refusals import QueueFull
 from ostinato.llm.request import Request
+from ostinato.llm.tokenizer import Tokenizer
 
 WORDS = greedy(8, ignore_eos=True)
 
@@ -51,7 +54,9 @@ def test_texts_ids_and_conversations_are_prompts(llm: LLM, alone: Alone) -> None
         assert output.logprobs is None
 
 
-@pytest.mark.parametrize("prompt", ["w5 w9", [5, 9], [{"role": "user", "content": "w5"}]])
+@pytest.mark.parametrize(
+    "prompt", ["w5 w9", [5, 9], [np.int64(5), np.int32(9)], [{"role": "user", "content": "w5"}]]
+)
 def test_one_prompt_may_come_without_a_list(llm: LLM, prompt: Any) -> None:
     (output,) = llm.generate(prompt, WORDS)
     assert output.prompt_ids == (5, 9)
@@ -177,9 +182,26 @@ def test_more_prompts_than_may_wait_are_all_answered(speaking: Path) -> None:
             made.generate("w5", SamplingParams(n=5))
 
 
-def test_a_prompt_that_is_refused_takes_the_others_back(llm: LLM) -> None:
-    with pytest.raises(UsageError, match="empty prompt"):
-        llm.generate([[5] * 9, []], WORDS)
+@pytest.mark.parametrize(
+    ("prompt", "wanted", "problem"),
+    [
+        ([], WORDS, "empty prompt"),
+        ([5] * 256, WORDS, "256 tokens and at most 255 fit"),
+        ([5, 10**6], WORDS, "names token 1000000"),
+        ([5, "w5"], WORDS, "a prompt is a text"),
+        ([{"user": "hi"}], WORDS, 'has no text under "role"'),
+        ("w5", greedy(3, stop_token_ids=[10**6]), "names token 1000000"),
+        ("w5", greedy(3, logprobs=9), "9 log probabilities"),
+    ],
+)
+def test_a_prompt_that_is_refused_is_told_with_its_place_before_any_is_begun(
+    prompt: Any, wanted: SamplingParams, problem: str, llm: LLM
+) -> None:
+    before = begun(llm)
+    with pytest.raises(UsageError, match=problem) as caught:
+        llm.generate([[5] * 9, prompt], [WORDS, wanted])
+    assert str(caught.value.args[0]).startswith("prompts[1]: ")
+    assert begun(llm) == before
     assert llm.generate("w5", WORDS)[0].finish_reason == "length"
 
 
@@ -228,6 +250,17 @@ def test_a_message_without_its_parts_is_refused_and_not_taken_for_an_empty_one(
         llm.generate([[first, message]])
     called = {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}
     assert llm.generate([[first, called, first]], SamplingParams(max_tokens=1))[0].token_ids
+
+
+def test_a_conversation_that_the_template_refuses_is_told_with_its_roles() -> None:
+    strict = Tokenizer(
+        tokenizers.Tokenizer(tokenizers.models.BPE()),
+        "{{ raise_exception('roles must alternate') }}",
+    )
+    with pytest.raises(UsageError, match="conversation: roles must alternate") as caught:
+        strict.encode_chat([{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
+    assert caught.value.code == "OST2030"
+    assert caught.value.remedy.endswith("these are of 'user, user'")
 
 
 def test_a_model_without_a_chat_template_takes_no_conversation(

@@ -2,10 +2,11 @@
 
 import pickle
 from copy import copy, deepcopy
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, fields, replace
 from math import inf, nan
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -55,6 +56,51 @@ def test_a_value_out_of_range_is_refused_and_named(name: str, value: Any) -> Non
     assert caught.value.code == "OST5001"
     shown = {"stop_token_ids": repr(value)[1:-1], "logit_bias": "got "}.get(name, repr(value))
     assert shown[:200] in str(caught.value)
+
+
+def test_numpy_s_numbers_are_numbers_and_are_kept_as_python_s() -> None:
+    params = SamplingParams(
+        max_tokens=np.int64(5), temperature=np.float32(0.5), top_k=np.int32(3), top_p=np.float64(1),
+        seed=np.uint64(2**63), n=np.uint8(2), stop_token_ids=[np.int64(7)], min_tokens=np.int16(1),
+        logprobs=np.int8(2), logit_bias={np.int64(3): np.float16(1.5)},
+    )  # fmt: skip
+    assert params == SamplingParams(
+        max_tokens=5, temperature=0.5, top_k=3, top_p=1.0, seed=2**63, n=2, stop_token_ids=[7],
+        min_tokens=1, logprobs=2, logit_bias={3: 1.5},
+    )  # fmt: skip
+    numbers = [getattr(params, option.name) for option in fields(params)]
+    numbers += [*params.stop_token_ids, *params.logit_bias, *params.logit_bias.values()]
+    assert not [number for number in numbers if isinstance(number, np.generic)]
+    request = Request("r", [np.int64(4), 5], priority=np.int8(-1))  # type: ignore[arg-type]
+    assert (request.prompt_ids, request.priority) == ((4, 5), -1)
+    assert {type(number) for number in (*request.prompt_ids, request.priority)} == {int}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "remedy"),
+    [
+        ("n", 0, "let n be at least 1, or leave it out"),
+        ("logprobs", -1, "let logprobs be at least 0, or leave it out"),
+        ("stop", [""], "let stop be texts of at least one letter, or leave it out"),
+        ("logit_bias", {3: 101}, "let a value of logit_bias be at least -100 and at most 100"),
+    ],
+)
+def test_the_remedy_reads_well_whatever_the_option_is_called(
+    name: str, value: Any, remedy: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        SamplingParams(**{name: value})
+    assert caught.value.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize("value", [np.float64(1.0), np.bool_(True), np.array([1]), "1"], ids=repr)
+def test_what_numpy_does_not_call_whole_is_no_whole_number(value: Any) -> None:
+    with pytest.raises(WrongTypeError, match="max_tokens must be a whole number"):
+        SamplingParams(max_tokens=value)
+    with pytest.raises(WrongTypeError, match="prompt_ids"):
+        Request("r", [5, value])  # type: ignore[arg-type]
+    with pytest.raises(WrongTypeError, match="priority"):
+        Request("r", (5,), priority=value)
 
 
 @pytest.mark.parametrize(

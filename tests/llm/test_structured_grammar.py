@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -114,7 +115,7 @@ def test_answers_of_one_compiled_schema_begin_at_its_beginning(
 def test_a_token_that_was_not_allowed_ends_the_answer_with_the_reason(start: Any) -> None:
     grammar = start({"choices": ["ab"]})
     spell(grammar, "a")
-    with pytest.raises(UsageError, match="allows no token after 1 tokens") as caught:
+    with pytest.raises(UsageError, match="lets nothing follow after 1 token:") as caught:
         spell(grammar, "a")
     assert caught.value.code == "OST5064"
     assert not grammar.is_finished
@@ -131,7 +132,7 @@ def test_what_the_models_tokens_cannot_spell_ends_the_answer(
         assert schema is not None
         grammar = lacking.compile(schema).result(timeout=60).start()
         spell(grammar, "!")
-        with pytest.raises(UsageError, match="allows no token after 1 tokens"):
+        with pytest.raises(UsageError, match="lets nothing follow after 1 token"):
             grammar.allowed_words()
     finally:
         lacking.close()
@@ -174,8 +175,27 @@ def test_a_schema_means_what_it_says(
     assert [takes(grammar, text) for text in bad] == [False] * len(bad)
 
 
-def test_blanks_are_free_but_not_without_end(start: Any) -> None:
+@pytest.mark.parametrize("blanks", ["", " ", "\n", "\n  ", "\n" + " " * 8, "\n\t", "\n\t\t\t\t"])
+def test_one_space_may_stand_between_two_words_or_a_line_with_its_indentation(
+    start: Any, blanks: str
+) -> None:
     grammar = start({"type": "object", "properties": {"a": {"type": "null"}}})
-    assert takes(grammar, '{\n\t"a": null\n}')
-    assert takes(grammar, "{" + " " * 32 + "}")
-    assert not takes(grammar, "{" + " " * 33 + "}")
+    assert takes(grammar, f'{{{blanks}"a":{blanks}null{blanks}}}')
+
+
+@pytest.mark.parametrize(
+    "blanks", ["  ", "\n\n", "\t", " \n", "\n \t", "\n" + " " * 9, "\n" + "\t" * 5]
+)
+def test_an_answer_is_not_filled_with_blanks(start: Any, blanks: str) -> None:
+    grammar = start({"type": "object", "properties": {"a": {"type": "null"}}})
+    assert not takes(grammar, f'{{{blanks}"a":null}}')
+    assert not takes(grammar, f'{{"a":{blanks}null}}')
+    assert not takes(grammar, '{"a":null}' + blanks)
+
+
+def test_pretty_json_of_the_usual_kinds_is_allowed(start: Any) -> None:
+    value = {"a": {"b": [1, {"c": True}]}, "d": "e"}
+    grammar = start({"type": "json_object"})
+    for text in (json.dumps(value), json.dumps(value, indent=2), json.dumps(value, indent="\t")):
+        assert takes(grammar, text)
+    assert takes(grammar, json.dumps(value, separators=(",", ":")))

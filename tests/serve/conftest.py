@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import openai
 import pytest
 
 from serve.openai_schema import OpenAISchema
 from serve.running import Running, running
 from serve.tiny_chat import write
+
+# On a machine that does much else an answer may take longer than httpx's own five seconds.
+for part in ("connect", "read", "write", "pool"):
+    setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, part, 120.0)
 
 
 @pytest.fixture(scope="session")

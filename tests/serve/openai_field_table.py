@@ -47,7 +47,7 @@ NOTED = fields(
 )
 SAMPLED = fields(
     model=(["tiny", None], [3, "gpt-17"]),
-    temperature=([0, 1, 2.5, None], [-0.1, "hot", True, [1]]),
+    temperature=([0, 1, 2, None], [-0.1, 2.1, 1e300, "hot", True, [1]]),
     top_p=([0, 0.5, 1, None], [-0.1, 1.1, "all"]),
     n=([1, 2, None], [0, -1, 129, 1.5, "two", 10**30]),
     stop=(["x", ["x", "y"], [], None], ["", [""], 3, ([1], "stop[0]")]),
@@ -263,7 +263,7 @@ RESPONSE = NOTED | fields(
     model=(["tiny", None], [3, "gpt-17"]),
     instructions=(["be brief", None], [3]),
     max_output_tokens=([1, 10**6, None], [0, -1, 1.5, "a"]),
-    temperature=([0, 2, None], [-1, "a"]),
+    temperature=([0, 2, None], [-1, 2.1, "a"]),
     top_p=([0, 1, None], [-1, 1.1]),
     text=(
         [

@@ -53,7 +53,7 @@ class Service:
         except httpx.HTTPError:
             return False
 
-    def stop(self, seconds: float = 30) -> int:
+    def stop(self, seconds: float = 120) -> int:
         """Tell it to stop, and return its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)
@@ -91,24 +91,24 @@ def served(
     assert line.startswith("serving "), (line, process.stderr and process.stderr.read())
     url = line.split()[-1]
     # One client for all: to make one takes as long as many answers.
-    service = Service(process, url, httpx.Client(base_url=url, verify=verify, timeout=30))
+    service = Service(process, url, httpx.Client(base_url=url, verify=verify, timeout=120))
     reader = threading.Thread(target=_read, args=(service,), daemon=True)
     reader.start()
     try:
-        wait_for(service.is_ready, 90)
+        wait_for(service.is_ready, 240)
         yield service
     finally:
         service.http.close()
         children = service.children() if process.poll() is None else []
         process.terminate()
         try:
-            process.wait(15)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        psutil.wait_procs(children, 5)
+        psutil.wait_procs(children, 60)
         assert not [one for one in children if one.is_running()], "a process is left"
-        reader.join(5)
+        reader.join(120)
         process.stdout.close()
 
 

@@ -65,7 +65,7 @@ class Running:
         async def call() -> _Answer:
             return work()
 
-        return asyncio.run_coroutine_threadsafe(call(), self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(call(), self.loop).result(60)
 
     def tasks(self) -> int:
         """How many tasks the event loop has."""
@@ -85,7 +85,7 @@ class Running:
         )
 
 
-def wait_for(is_there: Callable[[], bool], seconds: float = 10.0) -> float:
+def wait_for(is_there: Callable[[], bool], seconds: float = 60.0) -> float:
     """Wait until it is, and return how long that took."""
     began = monotonic()
     while not is_there():
@@ -100,7 +100,7 @@ def hold(engine: Engine) -> Callable[[], None]:
     step, goes_on = core._step, threading.Event()
 
     def held() -> None:
-        goes_on.wait(30)
+        goes_on.wait(250)
         step()
 
     core._step = held
@@ -149,7 +149,7 @@ def running(
 
         thread = threading.Thread(target=run)
         thread.start()
-        assert started.wait(30)
+        assert started.wait(120)
         if failed:
             raise failed[0]
         service = ready[0]
@@ -157,7 +157,8 @@ def running(
             yield service
         finally:
             service.server.should_exit = True
-            thread.join(15)
+            thread.join(60)
+        assert not thread.is_alive(), "the front end does not stop"
         assert not failed, failed
 
 

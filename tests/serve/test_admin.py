@@ -29,11 +29,11 @@ def made(tiny_chat: Path) -> Iterator[Running]:
 
 def admin(service: Running, path: str, body: dict[str, Any]) -> httpx.Response:
     headers = {"authorization": "Bearer k"}
-    return httpx.post(f"{service.url}/admin/{path}", json=body, headers=headers, timeout=30)
+    return httpx.post(f"{service.url}/admin/{path}", json=body, headers=headers, timeout=120)
 
 
 def said(service: Running) -> str:
-    answer = httpx.post(f"{service.url}/v1/completions", json=ASKED, timeout=30)
+    answer = httpx.post(f"{service.url}/v1/completions", json=ASKED, timeout=120)
     return str(answer.json()["choices"][0]["text"])
 
 
@@ -60,7 +60,7 @@ def test_a_change_drops_no_request(made: Running, other_weights: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
         long = {**ASKED, "max_tokens": 80}
         url = f"{made.url}/v1/completions"
-        asked = [pool.submit(httpx.post, url, json=long, timeout=30) for _ in range(3)]
+        asked = [pool.submit(httpx.post, url, json=long, timeout=120) for _ in range(3)]
         wait_for(lambda: made.engine.counts().scheduler.running == 3)
         assert admin(made, "weights", {"folder": str(other_weights), "version": "tuned"}).is_success
         usages = [one.result().json()["usage"]["completion_tokens"] for one in asked]
@@ -93,7 +93,7 @@ def test_steps_are_recorded_to_a_trace(made: Running) -> None:
     with ThreadPoolExecutor(1) as pool:
         long = {**ASKED, "max_tokens": 300}
         url = f"{made.url}/v1/completions"
-        asked = pool.submit(httpx.post, url, json=long, timeout=60)
+        asked = pool.submit(httpx.post, url, json=long, timeout=120)
         wait_for(lambda: made.engine.counts().scheduler.running == 1)
         told = admin(made, "profile", {"steps": 5}).json()
         assert asked.result().status_code == 200

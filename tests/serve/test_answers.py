@@ -128,6 +128,6 @@ def test_cancelling_wakes_the_reader_and_tells_the_engine_once() -> None:
 def test_news_may_overtake_the_word_that_it_was_let_in() -> None:
     async def test(answers: Answers, holder: Holder) -> None:
         answers.put(block("a"))
-        await asyncio.wait_for(answers.admitted, 1)
+        await asyncio.wait_for(answers.admitted, 60)
 
     run(test)

@@ -22,7 +22,7 @@ async def churn(service: Running, streams: int, seconds: float) -> Counter[str]:
     ends: Counter[str] = Counter()
     deadline = monotonic() + seconds
     limits = httpx.Limits(max_connections=streams)
-    async with httpx.AsyncClient(base_url=service.url, timeout=60, limits=limits) as client:
+    async with httpx.AsyncClient(base_url=service.url, timeout=120, limits=limits) as client:
 
         async def go_on(seed: int) -> None:
             chance = random.Random(seed)

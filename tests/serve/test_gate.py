@@ -35,7 +35,7 @@ def locked(tiny_chat: Path) -> Iterator[Running]:
 
 @pytest.fixture
 def http(locked: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=locked.url, timeout=10) as made:
+    with httpx.Client(base_url=locked.url, timeout=120) as made:
         yield made
 
 

@@ -198,7 +198,9 @@ def test_a_schema_without_a_grammar_is_refused_before_anything_is_sent(
 @pytest.mark.parametrize(
     ("change", "param", "words"),
     [
-        ({"temperature": -1}, "temperature", "at least 0"),
+        ({"temperature": -1}, "temperature", "must be from 0 to 2, got -1; send"),
+        ({"temperature": 2.5}, "temperature", "from 0 to 2, got 2.5"),
+        ({"top_p": -1}, "top_p", "must be from 0 to 1, got -1; send"),
         ({"temperature": "hot"}, "temperature", "must be a number, got a text"),
         ({"max_tokens": 0}, "max_tokens", "at least 1"),
         ({"n": 1000}, "n", "at most"),

@@ -149,10 +149,10 @@ def test_ids_are_answered_with_ids_where_there_is_no_tokenizer(
     body = {"prompt": [1, 2, 3], "max_tokens": 4, "ignore_eos": True, "return_token_ids": True}
     with running(folder) as mute:
         url = f"{mute.url}/v1/completions"
-        answer = httpx.post(url, json=body, timeout=30).json()
+        answer = httpx.post(url, json=body, timeout=120).json()
         assert len(answer["choices"][0]["token_ids"]) == 4
-        frames = httpx.post(url, json={**body, "stream": True}, timeout=30).text.splitlines()
+        frames = httpx.post(url, json={**body, "stream": True}, timeout=120).text.splitlines()
         assert len([frame for frame in frames if "token_ids" in frame]) >= 2
-        refused = httpx.post(url, json={**body, "prompt": "text"}, timeout=30)
+        refused = httpx.post(url, json={**body, "prompt": "text"}, timeout=120)
         assert refused.status_code == 400
         assert refused.json()["error"]["code"] == "OST5040"

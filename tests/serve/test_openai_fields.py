@@ -48,7 +48,7 @@ def cases(which: int) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def http(service: Running) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=service.url, timeout=30) as made:
+    with httpx.Client(base_url=service.url, timeout=120) as made:
         yield made
 
 

@@ -28,7 +28,7 @@ def asking(service: Running, threads: int) -> Iterator[tuple[httpx.Client, Threa
     """One client for all threads: to make one takes as long as many answers."""
     limits = httpx.Limits(max_connections=threads + 4)
     with (
-        httpx.Client(base_url=service.url, timeout=60, limits=limits) as client,
+        httpx.Client(base_url=service.url, timeout=120, limits=limits) as client,
         ThreadPoolExecutor(threads) as pool,
     ):
         yield client, pool

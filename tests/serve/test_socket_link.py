@@ -38,6 +38,7 @@ class Engine:
         self._got: list[Any] = []
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._server: asyncio.Server | None = None
+        self.link: SocketLink | None = None
 
     async def start(self, *, is_dying: bool = False) -> None:
         """Listen, and introduce itself to whoever connects, unless it is about to die."""
@@ -49,7 +50,7 @@ class Engine:
             connected.set_result(None)
 
         self._server = await asyncio.start_unix_server(take, str(self._path))
-        await asyncio.wait_for(connected, 5)
+        await asyncio.wait_for(connected, 60)
         if not is_dying:
             self.say(HELLO)
 
@@ -61,7 +62,7 @@ class Engine:
         """The next message."""
         assert self._streams is not None
         while not self._got:
-            data = await asyncio.wait_for(self._streams[0].read(65536), 5)
+            data = await asyncio.wait_for(self._streams[0].read(65536), 60)
             for messages in self._reader.feed(data):
                 self._got += messages
         return self._got.pop(0)
@@ -73,11 +74,12 @@ class Engine:
         self._server.close()
         self._path.unlink(missing_ok=True)
         self._streams[1].transport.abort()
-        await asyncio.sleep(0.02)
+        while self.link is not None and self.link._transport is not None:  # until it has seen it
+            await asyncio.sleep(0.005)
 
 
 def linked(
-    folder: Path, test: Callable[[SocketLink, Engine], Awaitable[None]], restart_s: float = 5.0
+    folder: Path, test: Callable[[SocketLink, Engine], Awaitable[None]], restart_s: float = 600.0
 ) -> None:
     async def no_tokenizer(folder: str) -> None:
         return None
@@ -87,6 +89,7 @@ def linked(
         link = SocketLink(folder / "engine.sock", restart_s=restart_s, load_tokenizer=no_tokenizer)
         with pytest.raises(Refused, match="being started"):
             await link.submit(ASKED)
+        engine.link = link
         await engine.start()
         while not link.is_up:
             await asyncio.sleep(0.005)
@@ -94,6 +97,7 @@ def linked(
             await test(link, engine)
         finally:
             link.close()
+            engine.link = None
             await engine.die()
 
     asyncio.run(run())
@@ -140,7 +144,7 @@ def test_not_a_second_time(tmp_path: Path) -> None:
         await engine.start()
         await engine.hear()
         await engine.die()
-        last = await asyncio.wait_for(anext(answers), 1)  # at once, not when patience ends
+        last = await asyncio.wait_for(anext(answers), 60)  # at once, not when patience ends
         assert last.error is not None
         assert last.error.code == "OST6020"
 
@@ -168,7 +172,7 @@ def test_who_had_received_something_is_told_at_once(tmp_path: Path) -> None:
         engine.say(Block(asked.key, 0, [7]))
         assert (await anext(answers)).token_ids == [7]
         await engine.die()
-        last = await asyncio.wait_for(anext(answers), 1)
+        last = await asyncio.wait_for(anext(answers), 60)
         assert last.finish_reason == "error"
         assert last.error is not None
         assert last.error.kind == "down"
@@ -180,7 +184,7 @@ def test_nobody_waits_for_ever_for_an_engine_that_does_not_come_back(tmp_path: P
     async def test(link: SocketLink, engine: Engine) -> None:
         answers, _ = await submit(link, engine)
         await engine.die()
-        last = await asyncio.wait_for(anext(answers), 2)
+        last = await asyncio.wait_for(anext(answers), 60)
         assert last.error is not None
         assert "0.1 s" in last.error.message
 
@@ -196,7 +200,7 @@ def test_who_was_not_let_in_yet_waits_for_the_next_engine_too(tmp_path: Path) ->
         await engine.start()
         again = await engine.hear()
         engine.say(Admitted(again.key))
-        assert not (await asyncio.wait_for(asking, 1)).is_over
+        assert not (await asyncio.wait_for(asking, 60)).is_over
 
     linked(tmp_path, test)
 
@@ -222,6 +226,6 @@ def test_a_question_has_its_answer_or_an_end(tmp_path: Path) -> None:
         await engine.hear()
         await engine.die()
         with pytest.raises(Refused):
-            await asyncio.wait_for(another, 1)
+            await asyncio.wait_for(another, 60)
 
     linked(tmp_path, test)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Self
 
@@ -33,6 +33,11 @@ class AnswerFile:
                 code="OST4033",
                 remedy="name a file with --out; a rerun goes on from what stands in it",
             )
+        with _telling(self._file):
+            self._take_lock()
+        return self
+
+    def _take_lock(self) -> None:
         # The lock is a file of its own: the answers are replaced when they are gone on from.
         while self._lock is None:
             lock = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o644)
@@ -49,7 +54,6 @@ class AnswerFile:
                 self._lock = lock
             else:  # whoever held it has just removed it: what was locked is nobody's any more
                 os.close(lock)
-        return self
 
     @property
     def _lock_file(self) -> Path:
@@ -62,15 +66,23 @@ class AnswerFile:
             return False
 
     def keep(self, finished: Iterable[str]) -> None:
-        """Begin with answers of an earlier run; what else the file held is dropped."""
-        if self._file.exists():
-            part = self._file.with_name(f"{self._file.name}.part")
-            with part.open("w", encoding="utf-8") as new:
-                new.writelines(f"{line}\n" for line in finished)
-                new.flush()
-                os.fsync(new.fileno())
-            part.replace(self._file)
-        self._open = self._file.open("a", encoding="utf-8")
+        """Begin with answers of an earlier run; what else the file held is dropped.
+
+        Raises:
+            OSError: The system refused.
+        """
+        with _telling(self._file):
+            if self._file.exists():
+                self._replace(finished)
+            self._open = self._file.open("a", encoding="utf-8")
+
+    def _replace(self, finished: Iterable[str]) -> None:
+        part = self._file.with_name(f"{self._file.name}.part")
+        with part.open("w", encoding="utf-8") as new:
+            new.writelines(f"{line}\n" for line in finished)
+            new.flush()
+            os.fsync(new.fileno())
+        part.replace(self._file)
 
     def add(self, line: str) -> None:
         """Write one answer, whole, at once.
@@ -79,11 +91,9 @@ class AnswerFile:
             OSError: It could not be written, or in part: a later run drops that part.
         """
         assert self._open is not None
-        try:
+        with _telling(self._file):
             self._open.write(f"{line}\n")
             self._open.flush()
-        except OSError as error:  # of a file that is open, the system does not say which
-            raise OSError(error.errno, error.strerror, str(self._file)) from error
 
     def __exit__(self, *_: object) -> None:
         if self._open is not None:
@@ -94,3 +104,16 @@ class AnswerFile:
             self._lock_file.unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
+
+
+@contextmanager
+def _telling(file: Path) -> Iterator[None]:
+    """Name in what the system refuses the file that somebody asked for, whichever it was about.
+
+    The lock and the part beside it are names that nobody gave, and of a file that is open the
+    system does not say which it is.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error

@@ -1,8 +1,8 @@
 """`ostinato check pkg.mod:factory`: can this call be captured? Answered without a GPU.
 
 The report, or with `--json` one line of JSON, goes to stdout, and what the checked program prints
-to stderr. The status is 0 where the call can be captured, 1 where it cannot or nobody can tell, and
-2 where the command was used wrongly.
+to stderr. The exit status is the verdict: 0, the call can be captured; 1, it cannot; 3, it cannot
+be judged from here; 2, the command was used wrongly, or the call fails by itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import typer
 
 from ostinato.cli.streaming import prepare_stdout, write_now
 
-EXIT_NOT = 1
+_EXIT = {"capturable": 0, "not-capturable": 1, "unknown": 3}
 
 
 def check(
@@ -37,12 +37,14 @@ def check(
     No GPU is needed and none is used: the call runs on tensors without contents. The factory may
     put things on "cuda"; where it puts nothing there, all of it is taken to lie there. It is the
     inference that is checked: gradients are off.
+
+    Exits 0 if it can be captured, 1 if it cannot, 3 if it cannot be judged from here, and 2 if the
+    command was used wrongly or the call fails by itself.
     """
     prepare_stdout()
     from ostinato.doctor.check.render import as_text
     from ostinato.doctor.check.run import check as check_call
     from ostinato.doctor.check.target import find_factory
-    from ostinato.doctor.check.verdict import Verdict
 
     with redirect_stdout(sys.stderr):
         checked = check_call(find_factory(target), target=target, gpus=gpus)
@@ -50,5 +52,4 @@ def check(
         write_now(json.dumps(checked.to_dict(), allow_nan=False) + "\n")
     else:
         write_now(as_text(checked))
-    if checked.verdict is not Verdict.CAPTURABLE:
-        raise typer.Exit(EXIT_NOT)
+    raise typer.Exit(_EXIT[str(checked.verdict)])

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -218,51 +217,24 @@ def _answer_lines(
     is_raw: bool,
 ) -> list[tuple[int, str]]:
     """Answer what is left; return the numbers of the lines that failed, and why."""
+    from ostinato.cli.file_asking import Asking
+    from ostinato.cli.file_progress import showing
+
     failed = []
-    with _open(options) as engine, bar() as tell:
-        before = len(lines) - len(left)
-        for count, (line, came) in enumerate(_in_order(engine, left, is_raw=is_raw), start=1):
+    with _open(options) as engine, showing() as told:
+
+        def ask(line: PromptLine) -> Stream:
+            return _ask(engine, line.prompt, line.params, is_raw=is_raw)
+
+        asking = Asking(engine, left, len(lines) - len(left), ask=ask, told=told)
+        for line, came in asking.answers():
             error = _error_of(came)
             if error is not None:
                 failed.append((line.number, str(error.args[0])))
             answers.add(_as_line(line, came))
-            tell(f"{before + count} of {len(lines)}", (before + count) / len(lines))
         if engine.fault is not None:
             raise engine.fault
     return failed
-
-
-def _in_order(
-    engine: Engine, lines: Iterable[PromptLine], *, is_raw: bool
-) -> Iterator[tuple[PromptLine, Output | OstinatoError]]:
-    """Yield each line with its answer, or with why it was refused, as many at work as fit."""
-    from ostinato.llm.refusals import QueueFull
-
-    asked: deque[tuple[PromptLine, Stream | OstinatoError]] = deque()
-
-    def oldest() -> tuple[PromptLine, Output | OstinatoError]:
-        line, came = asked.popleft()
-        return line, came if isinstance(came, OstinatoError) else came.result()
-
-    try:
-        for line in lines:
-            while True:
-                try:
-                    asked.append((line, _ask(engine, line.prompt, line.params, is_raw=is_raw)))
-                except QueueFull as full:
-                    if asked:
-                        yield oldest()
-                        continue
-                    asked.append((line, full))
-                except OstinatoError as refused:
-                    asked.append((line, refused))
-                break
-        while asked:
-            yield oldest()
-    finally:  # an error, or Ctrl-C
-        for _, came in asked:
-            if not isinstance(came, OstinatoError):
-                came.cancel()
 
 
 def _error_of(came: Output | OstinatoError) -> OstinatoError | None:

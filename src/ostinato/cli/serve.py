@@ -33,7 +33,7 @@ def serve(
         ),
     ] = None,
     embedder: Annotated[
-        str | None, typer.Option(metavar="DIR", help="An encoder model for /v1/embeddings.")
+        str | None, typer.Option(metavar="DIR", help="Folder of an encoder, for /v1/embeddings.")
     ] = None,
     front_ends: Annotated[
         int | None, typer.Option(min=1, help="Processes that speak HTTP; by the machine.")

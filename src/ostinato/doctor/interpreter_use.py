@@ -30,6 +30,7 @@ class ThreadUse:
             `waits_at` while it waited.
         holds: Samples in which it ran while another thread waited; 0 where nobody counted.
         samples: How many there were; 0 where nobody counted.
+        ready: Share of the time in which it stood ready and had no CPU to run on.
         busy: The lines that it spent most of its time at, once its steps had begun.
     """
 
@@ -42,6 +43,7 @@ class ThreadUse:
     in_steps: bool = False
     holds: int = 0
     samples: int = 0
+    ready: float = 0.0
     busy: tuple[LineUse, ...] = ()
 
 
@@ -102,7 +104,12 @@ class LoopBlock:
 
 @dataclass(frozen=True, slots=True)
 class GcPause:
-    """One run of the garbage collector; `in_step` whether a step was under way on that thread."""
+    """One run of the garbage collector.
+
+    Attributes:
+        us: How long it had a CPU.
+        in_step: Whether a step was under way on that thread.
+    """
 
     generation: int
     began_us: float

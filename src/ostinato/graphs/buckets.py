@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isnan
+from numbers import Integral, Real
 from operator import index
 from types import MappingProxyType
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from ostinato.errors import UsageError, WrongTypeError
 from ostinato.graphs import learning
@@ -71,6 +72,7 @@ class Buckets:
         At most half of what runs is padding, on about log2(largest / smallest) recordings.
         """
         sizes = list(_ascending_sizes((smallest,)))
+        (largest,) = _ascending_sizes((largest,))
         while sizes[-1] * 2 < largest:
             sizes.append(sizes[-1] * 2)
         return cls(dim, sizes if sizes == [largest] else [*sizes, largest], fill)
@@ -95,9 +97,11 @@ class Buckets:
             UsageError: OST1002, an entry is missing or unknown, or one of its values is wrong.
         """
         known = {"dim", "sizes", "fill", "cut"}
-        if not {"dim", "sizes"} <= set(saved) <= known:
-            raise UsageError(
-                f"saved buckets have the entries dim, sizes, fill and cut, got {sorted(saved)}",
+        is_mapping = isinstance(saved, Mapping)
+        if not is_mapping or not {"dim", "sizes"} <= set(saved) <= known:
+            got = sorted(map(str, saved)) if is_mapping else repr(saved)
+            raise (UsageError if is_mapping else WrongTypeError)(
+                f"saved buckets have the entries dim, sizes, fill and cut, got {got}",
                 code="OST1002",
                 remedy="pass what Buckets.to_dict returned",
             )
@@ -120,6 +124,12 @@ class Buckets:
         Raises:
             UsageError: OST1003, `size` is less than 1.
         """
+        if not _is_whole(size):
+            raise WrongTypeError(
+                f"the size of a call is a whole number, got {size!r}",
+                code="OST1003",
+                remedy="pass how many rows the call has, such as x.shape[0]",
+            )
         if size < 1:
             raise UsageError(
                 f"a bucket holds at least 1 row, got {size}",
@@ -180,9 +190,9 @@ def _whole_dim(dim: object) -> int:
 
 def _ascending_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
     try:
-        given = tuple(sizes)
+        given: tuple[Any, ...] = (None,) if isinstance(sizes, Mapping) else tuple(sizes)
     except TypeError:
-        given = (None,)  # type: ignore[assignment]
+        given = (None,)
     if not all(map(_is_whole, given)):
         raise WrongTypeError(
             f"bucket sizes must be a sequence of whole numbers, got {sizes!r}",
@@ -204,7 +214,9 @@ def _known_fill(fill: object) -> Fill:
     if isinstance(fill, str) and fill in POLICIES:
         return fill  # type: ignore[return-value]  # one of POLICIES
     remedy = f"pass a number or one of {', '.join(map(repr, POLICIES))}"
-    if isinstance(fill, bool | int | float):
+    if isinstance(fill, Real):
+        if not isinstance(fill, bool | int | float):  # numpy's
+            fill = index(fill) if isinstance(fill, Integral) else float(fill)
         if isnan(fill):
             raise UsageError(
                 f"fill cannot be {fill}: padding would spread through every sum over it",

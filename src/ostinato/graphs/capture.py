@@ -70,16 +70,22 @@ def _make(job: Job) -> Made:
     made = Made()
     started = time.perf_counter()
     try:
-        bench = _lay_out(job, started)
-        observation = _observe(bench)
+        with _short_of_memory_refused():
+            bench = _lay_out(job, started)
+            observation = _observe(bench)
+            bench.before = _state(job, observation)
     except Refused as refused:
         made.take(refused)
         if job.serve:
             made.result = _serve(job)
         return made
-    bench.before = _state(job, observation)
     made.result = _serve(job, bench)
-    after = _state(job, observation)
+    try:
+        with _short_of_memory_refused():
+            after = _state(job, observation)
+    except Refused as refused:
+        made.take(refused)
+        return made
     effects = Effects(job.watch.found)
     try:
         _refuse_gradients(made.result)
@@ -106,6 +112,19 @@ def _make(job: Job) -> Made:
         for state in after:
             state.restore()
     return made
+
+
+@contextmanager
+def _short_of_memory_refused() -> Iterator[None]:
+    """Copies may find no room where the run itself has enough: then it is not recorded."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        # A failed host allocation is a plain RuntimeError in torch, known by its words alone.
+        is_short = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if is_short or "allocate memory" in str(error):
+            raise Refused(Reason.CAPTURE_ERROR, _words(error), is_final=False) from error
+        raise
 
 
 def _state(job: Job, observation: Observation) -> list[TensorState | RandomState]:
@@ -165,8 +184,9 @@ def _observe(bench: Bench) -> Observation:
 def _refuse_attributes(job: Job) -> None:
     """Refuse a tensor with an attribute that the code may read: its static twin has none."""
     for leaf, path in zip(job.leaves, job.signature.structure.paths, strict=True):
-        named = vars(leaf).keys() & job.watch.found.names if isinstance(leaf, Tensor) else ()
-        for name in sorted(named):
+        for name in sorted(vars(leaf)) if isinstance(leaf, Tensor) else ():
+            if not job.watch.found.may_read(name):
+                continue
             detail = f"{path} has an attribute {name!r}, and the code may read one of that name"
             raise Refused(Reason.UNSUPPORTED_INPUT, detail, is_final=False)
 
@@ -178,13 +198,14 @@ def _by_path(bench: Bench) -> dict[str, Tensor]:
 
 
 def _observed(bench: Bench) -> Observation:
+    found = bench.job.watch.found
     return observe(
         bench.step,
         bench.inputs.tensors,
         device=bench.job.device,
         generators=_private_generators(bench.job),
         scratch=bench.job.scratch,
-        names=bench.job.watch.found.names,
+        names=None if found.reads_any_name else found.names,
     )
 
 

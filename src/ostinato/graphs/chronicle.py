@@ -81,6 +81,22 @@ class Chronicle:
         if instruments.active_for(Replayed):
             instruments.emit(Replayed(self.name, graph.graph_id, padded))
 
+    def replayed_less(self, graph: Graph | None, nodes: int, surplus: int) -> None:
+        """So many replays of `nodes` each, counted already, were none. Events are not taken back.
+
+        Args:
+            graph: Whose replays they were; None if it is gone.
+            nodes: Of the recording.
+            surplus: How many.
+        """
+        if graph is not None:
+            with graph.lock:
+                graph.hits -= surplus
+            return
+        with self._lock:
+            self.lost_replays -= surplus
+            self.lost_work -= surplus * nodes
+
     def ran_eagerly(self, reason: Reason, detail: str = "", graph_id: str | None = None) -> None:
         """A call runs, or ran, eagerly."""
         with self._lock:

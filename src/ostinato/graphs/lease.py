@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NoReturn, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -65,6 +65,10 @@ class Lease(Generic[T]):
                 remedy='read it before the next call, clone it, or use outputs="owned"',
             )
         return self._tensor
+
+    def __getattr__(self, name: str) -> NoReturn:
+        # `lease.shape`, by who expects the tensor; copying and pickling ask for names, too.
+        raise AttributeError(f"a Lease has no {name!r}: lease.get() is the tensor that it leases")
 
     def __repr__(self) -> str:
         state = "stale" if self.is_stale else "valid"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, ParamSpec
 import torch
 from torch import Tensor
 
-from ostinato.errors import UsageError
+from ostinato.errors import UsageError, WrongTypeError
 from ostinato.graphs.backends.ending import Bell, Ending
 from ostinato.graphs.decision import Decision, Outcome
 from ostinato.graphs.drawing import drawing_run
@@ -39,15 +39,18 @@ class Loop(Generic[P]):
     def __init__(
         self, player: Player, device: torch.device, until: Tensor | None, bell: Bell | None
     ) -> None:
-        if until is not None and (until.dim() != 1 or until.is_floating_point()):
-            raise UsageError(
-                f"a loop cannot end by a tensor of {until.dim()} dimensions and {until.dtype}",
+        _check_until(until)
+        if bell is not None and not isinstance(bell, Bell):
+            raise WrongTypeError(
+                f"a loop cannot be ended by {bell!r}",
                 code="OST1016",
-                remedy="pass whole numbers or booleans in one dimension, all non-zero at the end",
+                remedy="pass a Bell, which any thread may ring, or leave `bell` out",
             )
         self._player = player
         self._ending = Ending(device, until, bell)
         self.replays = 0
+        # Which recording, and its nodes. Not the graph: it would be kept alive.
+        self._repeated: tuple[str, int] | None = None
 
     @property
     def why_queued(self) -> str | None:
@@ -60,12 +63,21 @@ class Loop(Generic[P]):
     def run(self, times: int, *args: P.args, **kwargs: P.kwargs) -> int:
         """Make up to `times` calls with these arguments; return the most that were made.
 
-        On a GPU this returns when they are queued. Ends early as `Runner.loop` says.
+        On a GPU this returns when they are queued. Ends early as `Runner.loop` says; see
+        `take_back` for what the report then counts too many.
 
         Raises:
             UsageError: OST1016, an argument is or holds a tensor.
+            WrongTypeError: OST1016, `times` is no whole number.
         """
+        if isinstance(times, bool) or not hasattr(times, "__index__"):
+            raise WrongTypeError(
+                f"a loop cannot run {times!r} times",
+                code="OST1016",
+                remedy="pass how many calls to make first, then their arguments: run(8, ...)",
+            )
         made = self.replays = 0
+        self._repeated = None
         while made < times and not self._ending.is_reached(made):
             repeated = self._repeat(times - made, args, kwargs)
             if repeated is not None:
@@ -74,6 +86,22 @@ class Loop(Generic[P]):
             self._player.call(args, kwargs)
             made += 1
         return made
+
+    def take_back(self, surplus: int) -> None:
+        """Take calls out of the report that the latest `run` counted and did not make.
+
+        A series that ends early on the device is counted as the most it may be. Who reads from the
+        device how far it came says so here. What listeners were told is not told again.
+
+        Args:
+            surplus: Calls too many; what is beyond the replays of that `run` is ignored.
+        """
+        surplus = min(surplus, self.replays)
+        if self._repeated is not None and surplus > 0:
+            self.replays -= surplus
+            graph_id, nodes = self._repeated
+            graphs = {each.graph_id: each for each in self._player.store.graphs()}
+            self._player.chronicle.replayed_less(graphs.get(graph_id), nodes, surplus)
 
     def warm(self, *args: P.args, **kwargs: P.kwargs) -> Decision:
         """Record these arguments' signature as `Runner.warm` does, and what a loop of it needs."""
@@ -102,6 +130,7 @@ class Loop(Generic[P]):
                 return None
             for _ in range(done):
                 self._player.chronicle.replayed(graph, 0, 0)
+            self._repeated = graph.graph_id, graph.recording.nodes
             return done
 
     def _replay(self, graph: Graph, times: int) -> int:
@@ -109,6 +138,20 @@ class Loop(Generic[P]):
             graph.generation += 1
             graph.recording.enter()
             return graph.recording.repeat(times, self._ending)
+
+
+def _check_until(until: object) -> None:
+    if until is None:
+        return
+    remedy = "pass whole numbers or booleans in one dimension, all non-zero at the end"
+    if not isinstance(until, Tensor):
+        raise WrongTypeError(f"a loop cannot end by {until!r}", code="OST1016", remedy=remedy)
+    if until.dim() != 1 or until.is_floating_point():
+        raise UsageError(
+            f"a loop cannot end by a tensor of {until.dim()} dimensions and {until.dtype}",
+            code="OST1016",
+            remedy=remedy,
+        )
 
 
 def _tensors_given() -> UsageError:

@@ -55,6 +55,8 @@ _NAMES = frozenset(
     }
 )  # fmt: skip
 _BUILTINS = frozenset((*_TOLD, *_REFUSED))
+_IMPORTERS = frozenset({"importlib._bootstrap", "_frozen_importlib"})
+_WATCHED_FROM = "ostinato.graphs.observe"
 _METHODS = frozenset({"write", "now", "utcnow", "today"})
 _TOLD_IN_PYTHON: dict[CodeType, str] = {logging.Logger.handle.__code__: _LOGS}
 
@@ -133,18 +135,28 @@ class PythonWatcher:
 def _users_frame(frame: FrameType | None) -> FrameType | None:
     """Return the frame of the user's code that does it; None where torch, or we ourselves, do.
 
-    None, too, where Python collects garbage and tells somebody of it: any line may come to that.
+    None, too, where Python collects garbage and tells somebody of it, and where it imports a
+    module, which a tool may watch: any line may come to the first, and the second happens once.
     """
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if not is_library(module):
             code = frame.f_code
             is_told = any(getattr(each, "__code__", None) is code for each in gc.callbacks)
-            return None if is_told else frame
+            return None if is_told or _is_importing(frame) else frame
         if module.partition(".")[0] not in sys.stdlib_module_names:
             return None
         frame = frame.f_back
     return None
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether the run that is watched has come to an import, below which `frame` is."""
+    while frame is not None and frame.f_globals.get("__name__") != _WATCHED_FROM:
+        if frame.f_globals.get("__name__") in _IMPORTERS:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def may_act(names: AbstractSet[str]) -> bool:

@@ -101,10 +101,18 @@ def check_callable(fn: object) -> None:
     Raises:
         WrongTypeError: OST1010, not a callable, a class, a coroutine or generator function.
     """
+    if fn is None:
+        remedy = "look where it comes from: something was not loaded, or not returned"
+        raise _unfit("graphed takes a callable, got None", remedy)
     if not callable(fn):
         raise _unfit(f"graphed takes a callable, got {_shown(fn)}", "pass a function or a module")
     if isinstance(fn, type):
         raise _unfit(f"graphed got the class {fn.__name__}", "pass an instance of it")
+    if _has_no_forward(fn):
+        raise _unfit(
+            f"graphed got a {type(fn).__name__}, a module without a forward",
+            "pass the module that calls its parts, or put them in an nn.Sequential",
+        )
     target = _function_of(fn)
     name = getattr(fn, "__name__", type(fn).__name__)
     if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
@@ -117,6 +125,12 @@ def check_callable(fn: object) -> None:
             f"{name} is a generator function: a call only makes the generator, it runs later",
             "wrap the function that computes one item",
         )
+
+
+def _has_no_forward(fn: object) -> bool:
+    if not isinstance(fn, torch.nn.Module) or type(fn).__call__ is not torch.nn.Module.__call__:
+        return False
+    return getattr(fn.forward, "__func__", None) is torch.nn.Module.forward
 
 
 def _function_of(fn: object) -> object:
@@ -225,7 +239,8 @@ def _check_whole(name: str, value: object, *, least: int) -> None:
 
 
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
+    # Not only compared: `==` of an array is no yes or no.
+    if not isinstance(value, str) or value not in choices:
         raise _bad(name, value, f"pass one of {', '.join(map(repr, choices))}")
 
 
@@ -234,5 +249,5 @@ def _bad(name: str, value: object, remedy: str, kind: type[UsageError] = UsageEr
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = " ".join(repr(value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -114,6 +115,8 @@ class HandOut:
         padded: Static inputs that are bucketed: their layout is not the caller's.
         observed: What another run returned: a Python value has to be the same in both.
         objects: Leaves of the call; one of them may be handed back.
+        held: Tensors that the callable holds, whether or not the run used them. One that is
+            returned itself is no result of a run, and is handed back as it is.
 
     Raises:
         CaptureError: OST1101, the result holds something that a replay could not hand out.
@@ -129,10 +132,12 @@ class HandOut:
         padded: frozenset[int],
         observed: object,
         objects: Sequence[object] = (),
+        held: Sequence[Tensor] = (),
     ) -> None:
         leaves, self.structure = flatten(result)
+        itself = {id(tensor) for tensor in (*externals, *held)}
         _refuse_unfit(leaves, flatten(observed)[0], self.structure, objects)
-        _refuse_attributes(leaves, self.structure, externals)
+        _refuse_attributes(leaves, self.structure, itself)
         self._bare = self.structure.kind is None
         given = {id(t): leaf for t, leaf in zip(statics, leaf_of, strict=True)}
         origins = _origins(statics, leaf_of)
@@ -140,7 +145,11 @@ class HandOut:
         self._outputs: list[_Output] = []
         for index, leaf in enumerate(leaves):
             extent = extents[index] if extents is not None else None
-            self._outputs.append(_place(leaf, given, origins, own, extent, padded))
+            self._outputs.append(
+                _Constant(leaf)
+                if id(leaf) in itself
+                else _place(leaf, given, origins, own, extent, padded)
+            )
         self._together = _shared_groups(self._outputs)
         made = [o.static for o in self._outputs if isinstance(o, _Made)]
         is_simple = extents is None and not self._together and len(made) == len(self._outputs)
@@ -313,7 +322,7 @@ def _refuse_unfit(
             continue
         elif not isinstance(value_spec(leaf), ValueSpec):
             raise _unfit(
-                f"{name} is a {type(leaf).__name__}, made anew by each run",
+                f"{name} is of type {type(leaf).__name__}, made anew by each run",
                 Reason.UNSUPPORTED_OUTPUT,
             )
         elif value_spec(leaf) != value_spec(other):
@@ -324,15 +333,14 @@ def _refuse_unfit(
 
 
 def _refuse_attributes(
-    leaves: Sequence[object], structure: Structure, externals: Sequence[Tensor]
+    leaves: Sequence[object], structure: Structure, itself: AbstractSet[int]
 ) -> None:
     """Refuse tensors that carry Python attributes: the copies would come without.
 
     What torch.compile notes on the tensors that it saw is its own, and no part of the result.
     """
-    own = {id(tensor) for tensor in externals}
     for leaf, path in zip(leaves, structure.paths, strict=True):
-        if not isinstance(leaf, Tensor) or id(leaf) in own:
+        if not isinstance(leaf, Tensor) or id(leaf) in itself:
             continue
         for name in vars(leaf):
             if not name.startswith(_COMPILERS_OWN):

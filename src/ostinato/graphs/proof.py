@@ -138,6 +138,7 @@ def hand_out_of(
         frozenset(fit.leaf for fit in bench.job.fits),
         observation.result,
         bench.job.leaves,
+        bench.job.watch.tensors,
     )
 
 

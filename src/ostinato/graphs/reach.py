@@ -21,6 +21,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
+from ostinato.graphs.computed_names import (
+    composed,
+    computes_globals,
+    computes_names,
+    names_asked_by,
+    parts_of_names,
+)
 from ostinato.graphs.contents import BUFFERS, UNORDERED, Contents, is_fixed, too_large
 from ostinato.graphs.libraries import (
     BOOKKEEPING,
@@ -70,6 +77,7 @@ class _Walk:
         self._patchable: set[tuple[int, str]] = set()
         self._changing: list[tuple[str, Any]] = []
         self._key_of: dict[int, str] = {}  # the attribute that holds what changes in place
+        self._parts: set[str] = set()  # of which names are made that do not stand in the code
 
     def add(self, value: object, name: str) -> None:
         if id(value) not in self._seen and not isinstance(value, PLAIN):
@@ -88,28 +96,27 @@ class _Walk:
         while self._queue or self._name_more():
             self._open(*self._queue.popleft())
         # Only now is it known which names the user's code reads, of its own objects and of others'.
-        read = self.found.names
-        self.found.places += [
-            place for own, place in self._plain if place.key in read or place.key in own
+        found, read = self.found, self.found.names
+        found.places += [
+            place for own, place in self._plain if found.may_read(place.key) or place.key in own
         ]
         for names in self._read_by.values():
             read |= names
-        found = self.found
         if read & {"environ", "getenv"}:
             self._environment()
-        found.iterators = [each for each in found.iterators if _may_be_named(each[0], read)]
-        found.unwatched = [each for each in found.unwatched if _may_be_named(each[0], read)]
+        found.iterators = [each for each in found.iterators if found.may_name(each[0])]
+        found.unwatched = [each for each in found.unwatched if found.may_name(each[0])]
         # Comparing these takes a microsecond, so only those that the code names.
         found.contents = [
             (name, Contents(held))
             for name, held in self._changing
-            if _may_be_named(name, read) and self._key_of.get(id(held), "forward") in read
+            if found.may_name(name) and found.may_read(self._key_of.get(id(held), "forward"))
         ]
         found.places += [Place(each, "now", each.now, name) for name, each in found.contents]
         found.outlets = [
             (name, held)
             for name, held in found.outlets
-            if _may_be_named(name, read) and read & methods_of_outlet(held)
+            if found.may_name(name) and read & methods_of_outlet(held)
         ]
         return found
 
@@ -121,9 +128,11 @@ class _Walk:
 
     def _name_more(self) -> bool:
         """Open the methods, and the parts of Python modules, that the code read so far names."""
+        from_parts = self._composed() if self.found.reads_any_name else frozenset()
         for kind in self.found.classes:
             for name, member in list(vars(kind).items()):
-                if name not in self.found.names and not is_called_by_python(name, member):
+                is_named = name in self.found.names or name in from_parts
+                if not is_named and not is_called_by_python(name, member):
                     continue
                 method = getattr(member, "fget", getattr(member, "__func__", member))
                 if isinstance(method, types.FunctionType):
@@ -135,6 +144,13 @@ class _Walk:
                 if id(held) not in self._seen and is_worth_watching(held):
                     self._place(vars(module), name, held, f"{module.__name__}.{name}")
         return bool(self._queue)
+
+    def _composed(self) -> frozenset[str]:
+        """The methods that may be what a computed name names: a string shows a part of theirs."""
+        places = (*self.found.places, *(place for _, place in self._plain))
+        words = {place.value for place in places if isinstance(place.value, str)}
+        names = (name for kind in self.found.classes for name in vars(kind))
+        return composed(names, words, self._parts)
 
     def _method(self, kind: type, name: str) -> None:
         """Watch what a class may be given anew: a method of any sort, a property."""
@@ -180,7 +196,9 @@ class _Walk:
             self._class(value)
         elif is_users_object(value):
             self._object(value, name)
-        else:  # a graphed callable, a cached function
+        else:  # a graphed callable, a cached function, an `attrgetter`
+            self.found.names |= names_asked_by(value)
+            self.found.reads_any_name |= value is getattr  # under another name
             self.add(getattr(value, "__wrapped__", None), name)
 
     def _place(self, container: Any, key: Any, value: object, name: str) -> None:
@@ -327,6 +345,9 @@ class _Walk:
             self._may_be_patched(function)
             self.found.functions.append(function)
             self.found.names |= names_read(code)
+            if computes_names(code):
+                self.found.reads_any_name = True
+                self._parts |= parts_of_names(code)
             self.found.stores |= names_stored(code)
             self._own_parts(function)
         for held in function.__defaults__ or ():
@@ -348,7 +369,10 @@ class _Walk:
 
     def _globals(self, function: types.FunctionType) -> None:
         names = function.__globals__
-        for variable in sorted(names_read(function.__code__)):
+        wanted = set(names_read(function.__code__))
+        if computes_globals(function.__code__):  # all that is sure to be no part of something else
+            wanted |= {k for k, held in list(names.items()) if isinstance(held, _LONE)}
+        for variable in sorted(wanted):
             if variable in names and not variable.startswith("__"):
                 held = names[variable]
                 if is_worth_watching(held):
@@ -369,13 +393,8 @@ class _Walk:
                 self._plain.append((frozenset(), place))
 
 
-def _may_be_named(path: str, read: set[str]) -> bool:
-    """Whether the code names what lies at `path`: variables it does, attributes it may not."""
-    _, dot, attribute = path.partition("[")[0].rpartition(".")
-    return not dot or attribute in read
-
-
 _MODULE_INTERNALS = frozenset(vars(nn.Module())) | {"training"}
+_LONE = (PLAIN, Tensor, nn.Module)
 _OF_EVERY_MODULE = ("__call__", "_call_impl", "_wrapped_call_impl")
 _DESCRIPTORS = (types.FunctionType, property, staticmethod, classmethod, types.MemberDescriptorType,
                 functools.cached_property, types.GetSetDescriptorType)  # fmt: skip

@@ -56,6 +56,7 @@ class Reach:
         unwatched: Arrays that the code may read, with their path, and why they cannot be compared.
         contents: Arrays, sets and deques whose contents are compared, with their path.
         names: Every attribute name that may be read.
+        reads_any_name: Whether an attribute of any name may be read besides.
         stores: Every name that may be assigned; see `names_stored`.
     """
 
@@ -74,7 +75,17 @@ class Reach:
     unwatched: list[tuple[str, str]] = field(default_factory=list)
     contents: list[tuple[str, Contents]] = field(default_factory=list)
     names: set[str] = field(default_factory=lambda: set(CALLED_BY_PYTHON))
+    reads_any_name: bool = False
     stores: set[str] = field(default_factory=set)
+
+    def may_read(self, name: str) -> bool:
+        """Whether the code may read an attribute of this name."""
+        return self.reads_any_name or name in self.names
+
+    def may_name(self, path: str) -> bool:
+        """Whether it names what lies at `path`: variables it does, attributes it may not."""
+        _, dot, attribute = path.partition("[")[0].rpartition(".")
+        return not dot or self.may_read(attribute)
 
     def tensors(self) -> Iterator[Tensor]:
         """Yield each tensor held in a place."""

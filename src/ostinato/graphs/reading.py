@@ -17,7 +17,7 @@ from ostinato.graphs.source_lines import line_at
 
 _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD", "LOAD_NAME", "LOAD_SUPER_ATTR"})
 _STORES = frozenset({"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "DELETE_ATTR", "DELETE_GLOBAL"})
-_BY_STRING = frozenset({"getattr", "hasattr", "setattr", "attrgetter"})
+_BY_STRING = frozenset({"getattr", "hasattr", "setattr", "attrgetter", "methodcaller"})
 
 
 @functools.cache

@@ -52,6 +52,7 @@ class Recorder:
 
         Raises:
             Exception: Whatever the callable raises when it answers the call.
+            BaseException: What goes through in whichever run it comes, such as SystemExit.
         """
         epoch = self._store.epoch
         ran = entry.calls - is_call
@@ -61,9 +62,11 @@ class Recorder:
             return Made(reason=job[0], detail=job[1], is_unanswered=True)
         try:
             made = capture.make(job)
-        except Exception as error:
-            # The caller's own error, raised by the run that was to answer the call.
-            entry.postpone(Reason.CAPTURE_ERROR, first_line(error))
+        except BaseException as error:
+            # The caller's own error, raised by the run that was to answer the call; or an exit,
+            # which a later call must not come to again only because it tries to record.
+            if not isinstance(error, KeyboardInterrupt):  # says nothing of the callable
+                entry.postpone(Reason.CAPTURE_ERROR, first_line(error))
             if is_call:
                 self._chronicle.ran_eagerly(Reason.CAPTURE_ERROR, first_line(error))
             raise

@@ -94,6 +94,7 @@ class Runner(Generic[P, R]):
 
         Raises:
             UsageError: OST1016, `until` is no such tensor.
+            WrongTypeError: OST1016, it is no tensor, or `bell` is no bell.
         """
         return Loop(self._player, device, until, bell)
 

@@ -11,7 +11,6 @@ Where it is, `recall.py` asks for both and for the call itself at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -164,7 +163,7 @@ class Watch:
                 continue
             return Change(_reason_of(place.value, now), _told(place, now), place.name)
         for size, then in zip(found.sizes, sizes[1::2], strict=True):
-            if len(size.held) != then and (text := _grown(size, then, found.names)):
+            if len(size.held) != then and (text := _grown(size, then, found)):
                 reason = Reason.WEIGHTS_MOVED if size.is_of_weights else Reason.ATTRIBUTE_CHANGED
                 return Change(reason, text, size.name)
         self.look_again()  # no change that counts: compare with the new objects from now on
@@ -212,12 +211,12 @@ def _told(place: Place, now: object) -> str:
     return f"{place.name} was {'set' if then is ABSENT else 'replaced by another object'}"
 
 
-def _grown(size: Size, then: int, read: AbstractSet[str]) -> str | None:
+def _grown(size: Size, then: int, found: Reach) -> str | None:
     """Say how a container's length changed; None for new attributes that no run reads."""
     if size.keys is None:
         return f"{size.name} has {len(size.held)} entries, had {then}"
     for name in size.held:
-        if name not in size.keys and name in read:
+        if name not in size.keys and found.may_read(name):
             return f"{size.name}{name} was set"
     return None
 

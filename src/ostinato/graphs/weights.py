@@ -111,7 +111,7 @@ def _check_values(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> Non
             continue
         value = given[name]
         if not isinstance(value, Tensor):
-            raise _refuse(f"{name} is a {type(value).__name__}, not a tensor", WrongTypeError)
+            raise _refuse(f"{name} is of type {type(value).__name__}, not a tensor", WrongTypeError)
         if problem := _unlike(value, target):
             raise _refuse(f"{name} {problem}")
 

@@ -15,6 +15,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+def _not_given_yet(*args: object, **kwargs: object) -> None:
+    """Stands for the function that a decorator with options has not been given yet."""
+
+
 @overload
 def graphed(
     fn: Callable[P, R],
@@ -35,7 +39,6 @@ def graphed(
 
 @overload
 def graphed(
-    fn: None = None,
     *,
     buckets: Mapping[str, Buckets] | None = ...,
     admit_after: int = ...,
@@ -52,7 +55,7 @@ def graphed(
 
 
 def graphed(
-    fn: Callable[..., Any] | None = None,
+    fn: Callable[..., Any] = _not_given_yet,
     *,
     buckets: Mapping[str, Buckets] | None = None,
     admit_after: int = 2,
@@ -78,7 +81,8 @@ def graphed(
     `use_cache=False` in the call if the logits are all you want.
 
     Args:
-        fn: A function or a module. Coroutine and generator functions are refused.
+        fn: A function or a module. Coroutine and generator functions are refused. Left out, a
+            decorator with these options is returned.
         buckets: Argument name or path ("input_ids", "batch.mask") -> `Buckets`: sizes are rounded
             up and padded, outputs cut back. Without it every shape is its own signature.
         admit_after: Record a signature at its n-th call; 1 records at once.
@@ -108,42 +112,24 @@ def graphed(
     Capture:
         Safe inside another recording, `torch.compile` or a CUDA graph: it runs as plain code there.
     """
+    given: dict[str, Any] = {
+        "buckets": buckets,
+        "admit_after": admit_after,
+        "warmups": warmups,
+        "budget": budget,
+        "outputs": outputs,
+        "drop_unprofitable": drop_unprofitable,
+        "on_unfit": on_unfit,
+        "verify_every": verify_every,
+        "backend": backend,
+        "scratch": scratch,
+        "memory": memory,
+    }
 
     def wrap(target: Callable[..., Any]) -> Runner[..., Any]:
-        options = check_options(
-            target,
-            buckets=buckets,
-            admit_after=admit_after,
-            warmups=warmups,
-            budget=budget,
-            outputs=outputs,
-            drop_unprofitable=drop_unprofitable,
-            on_unfit=on_unfit,
-            verify_every=verify_every,
-            backend=backend,
-            scratch=scratch,
-            memory=memory,
-        )
-        return Runner(target, options)
+        return Runner(target, check_options(target, **given))
 
-    if fn is None:
-        check_options(
-            _anything,
-            buckets=buckets,
-            admit_after=admit_after,
-            warmups=warmups,
-            budget=budget,
-            outputs=outputs,
-            drop_unprofitable=drop_unprofitable,
-            on_unfit=on_unfit,
-            verify_every=verify_every,
-            backend=backend,
-            scratch=scratch,
-            memory=memory,
-        )
+    if fn is _not_given_yet:
+        check_options(fn, **given)
         return wrap
     return wrap(fn)
-
-
-def _anything(*args: object, **kwargs: object) -> None:
-    """Stands for the function that a decorator with options has not been given yet."""

@@ -171,7 +171,12 @@ class Accelerated:
         is_cpu = self.model.device.type == "cpu"
         if is_streamed:
             return 1 if is_cpu else _STEPS_PER_LOOK
-        return _STEPS_PER_LOOP if recorded.steps.why_queued is None else _STEPS_PER_LOOK
+        # Steps that are not recorded, or are queued one by one, all run, whatever they find.
+        last = recorded.decode.last
+        is_looped = last is not None and last.outcome is not Outcome.EAGER
+        if is_looped and recorded.steps.why_queued is None:
+            return _STEPS_PER_LOOP
+        return _STEPS_PER_LOOK
 
     def _note(self, produced: Produced) -> None:
         steps, width = produced.steps, produced.new_tokens_BN.shape[1]

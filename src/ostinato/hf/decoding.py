@@ -26,10 +26,16 @@ class Steps:
     replayed: int = 0
     last: Any = None
 
-    def correct(self, total: int) -> None:
-        """Take note of the true number: a series on the device may have ended before the most."""
-        self.replayed -= self.total - total
+    def correct(self, total: int) -> int:
+        """Take note of the true number: a series on the device may have ended before the most.
+
+        Returns:
+            How many steps were counted too many.
+        """
+        surplus = self.total - total
+        self.replayed -= surplus
         self.total = total
+        return surplus
 
 
 @dataclass(slots=True)
@@ -68,11 +74,14 @@ def produce(
     looks = request.plan.stops or request.streamer is not None
     made, streamed = 1, 0
     width = made
+    recorded: Recorded | None = None
     while True:
         if looks:
             progress = session.state.look()
             width = progress.width
-            steps.correct(progress.produced - 1)
+            surplus = steps.correct(progress.produced - 1)
+            if recorded is not None:
+                recorded.steps.take_back(surplus)
             streamed = _stream(session, request, streamed, width)
             if progress.is_done and request.plan.stops:
                 break

@@ -46,8 +46,9 @@ def accelerate(
     if isinstance(model, Accelerated):
         model = model.model
     if not isinstance(model, nn.Module) or not callable(getattr(model, "generate", None)):
+        got = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise WrongTypeError(
-            f"accelerate takes a transformers model that can generate, got {type(model).__name__}",
+            f"accelerate takes a transformers model that can generate, got {got}",
             code="OST3001",
             remedy="pass a model such as AutoModelForCausalLM gives, or use ostinato.graphed",
         )

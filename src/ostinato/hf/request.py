@@ -80,6 +80,7 @@ def read_request(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R
     _check_config(config)
     given = _take_ids(options.get("inputs"), inputs)
     host_ids = given.cpu()
+    _check_in_vocabulary(model, host_ids)
     mask = _take_mask(inputs, host_ids)
     _check_nothing_left(inputs)
     model._prepare_special_tokens(config, mask is not None, device="cpu", batch_size=len(given))
@@ -195,6 +196,17 @@ def _take_ids(inputs: Any, extras: dict[str, Any]) -> Tensor:
     if ids.dtype not in (torch.int64, torch.int32):
         raise DelegateError(Delegated.INVALID_REQUEST, f"input ids are {ids.dtype}")
     return ids
+
+
+def _check_in_vocabulary(model: Any, ids: Tensor) -> None:
+    """Leave ids that have no embedding to the model: a replay that met one would be given up."""
+    rows = getattr(model.get_input_embeddings(), "num_embeddings", None)
+    lowest, highest = (int(each) for each in torch.aminmax(ids))
+    if isinstance(rows, int) and not 0 <= lowest <= highest < rows:
+        wrong = lowest if lowest < 0 else highest
+        raise DelegateError(
+            Delegated.INVALID_REQUEST, f"there is no embedding of the id {wrong}, there are {rows}"
+        )
 
 
 def _take_mask(extras: dict[str, Any], ids: Tensor) -> Tensor | None:

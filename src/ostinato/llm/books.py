@@ -20,7 +20,7 @@ from ostinato.llm.scheduler import Chunk, Counts, Plan, Scheduler
 if TYPE_CHECKING:
     from ostinato.llm.limits import Limits
     from ostinato.llm.reply import Reply
-    from ostinato.llm.request import FinishReason
+    from ostinato.llm.request import FinishReason, Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,10 @@ class Books:
                 for reply in replies:
                     del self._replies[reply.request_id]
                 raise
+
+    def check_length(self, request: Request) -> None:
+        """Refuse a prompt that could never run; see `Scheduler.check_length`."""
+        self._scheduler.check_length(request)
 
     def expect(self, replies: Sequence[Reply]) -> None:
         """Do as `submit`, but let them wait for `admit` before they wait for their turn."""

@@ -13,15 +13,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ostinato.errors import UsageError
-from ostinato.llm.values import Check, require_known
+from ostinato.llm.refusals import shown
+from ostinato.llm.values import Check, require_known, whole
 from ostinato.units import parse_bytes
 
 if TYPE_CHECKING:
+    import torch
+
     from ostinato.llm.models.config import DecoderConfig
 
 _LOADS = ("auto", "dummy")
 _BACKENDS = ("auto", "cuda", "tape", "eager")
 _QUANTIZATIONS = ("none", "int8", "fp8")
+_COUNTS = {
+    "max_batch": 1,
+    "max_model_len": 2,
+    "steps_per_launch": 1,
+    "page_tokens": 1,
+    "prefill_tokens": 1,
+    "max_waiting": 1,
+    "max_waiting_tokens": 1,
+    "most_logprobs": 0,
+    "seed": None,
+}
+"""The options that are whole numbers, and the least each can be."""
+_OPEN = {"max_model_len": None, "steps_per_launch": "auto"}
+"""What stands in some of them for no number."""
 _CHECK = Check("OST5031")
 
 
@@ -32,7 +49,8 @@ class EngineConfig:
     Attributes:
         model: "smollm2", a transformers folder, or, for dummy weights, a `DecoderConfig`.
         device: "auto" (a GPU if there is one), "cpu", "cuda" or "cuda:1".
-        dtype: "auto" (float32 on a CPU, as stored on a GPU), "float32", "bfloat16", "float16".
+        dtype: "auto" (float32 on a CPU, as stored on a GPU), "float32", "bfloat16", "float16", or
+            torch's own.
         max_batch: Requests that run at the same time.
         max_model_len: Tokens, prompt and answer together; None: as many as the model takes.
         kv_memory: Memory for keys and values, such as "4GiB"; "auto": most of what a GPU has left
@@ -64,7 +82,7 @@ class EngineConfig:
 
     model: str | Path | DecoderConfig
     device: str = "auto"
-    dtype: str = "auto"
+    dtype: str | torch.dtype = "auto"
     max_batch: int = 256
     max_model_len: int | None = None
     kv_memory: int | str = "auto"
@@ -84,26 +102,29 @@ class EngineConfig:
     shape_profile: str | Path | None = None
 
     def __post_init__(self) -> None:
-        for name in ("max_batch", "page_tokens", "prefill_tokens", "max_waiting"):
-            _CHECK.count(name, getattr(self, name), 1)
-        _CHECK.count("max_waiting_tokens", self.max_waiting_tokens, 1)
-        _CHECK.count("most_logprobs", self.most_logprobs, 0)
-        _CHECK.count("seed", self.seed)
-        if self.max_model_len is not None:
-            _CHECK.count("max_model_len", self.max_model_len, 2)
-        if self.steps_per_launch != "auto":
-            _CHECK.count("steps_per_launch", self.steps_per_launch, 1)
+        # The one moment of change: afterwards every whole number is an int.
+        for name, least in _COUNTS.items():
+            value = getattr(self, name)
+            is_word = isinstance(value, str | None)
+            if is_word and _OPEN.get(name, "") == value:
+                continue
+            if is_word and name in _OPEN:
+                raise _CHECK.wrong_type(name, f"a whole number or {_OPEN[name]!r}", value)
+            object.__setattr__(self, name, _CHECK.count(name, value, least))
         _CHECK.choice("load", self.load, _LOADS)
         _CHECK.choice("backend", self.backend, _BACKENDS)
         _CHECK.choice("quantize", self.quantize, _QUANTIZATIONS)
         for name in ("deterministic", "prefix_cache"):
             _CHECK.flag(name, getattr(self, name))
+        memory = whole(self.kv_memory)
+        if memory is not None:
+            object.__setattr__(self, "kv_memory", memory)
         if self.kv_memory != "auto":
             _check_bytes("kv_memory", self.kv_memory)
         if isinstance(self.model, str) and not self.model.strip():
-            raise _CHECK.out_of_range("model", "a name or a folder", self.model)
+            raise _no_model(self.model)
         if self.load == "auto" and not isinstance(self.model, str | Path):
-            raise _CHECK.out_of_range("model", "a name or a folder, for load='auto'", self.model)
+            raise _no_model(self.model)
 
     @property
     def kv_bytes(self) -> int | None:
@@ -120,6 +141,15 @@ class EngineConfig:
         known = [option.name for option in fields(cls)]
         require_known(options, known, "option of the engine", "OST5030")
         return cls(**options)
+
+
+def _no_model(value: object) -> UsageError:
+    return UsageError(
+        f"model must be a name or a folder, got {shown(value)}",
+        code="OST5031",
+        remedy="pass 'smollm2' or the folder of a transformers model; a DecoderConfig goes with "
+        "load='dummy'",
+    )
 
 
 def _check_bytes(name: str, value: Any) -> None:

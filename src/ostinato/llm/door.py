@@ -15,6 +15,7 @@ from ostinato.llm.refusals import check_answers, shown
 from ostinato.llm.reply import Reply
 from ostinato.llm.sampling_state import BIAS_ROOM, STOP_ROOM
 from ostinato.llm.text import AnswerText
+from ostinato.llm.values import whole_numbers
 
 if TYPE_CHECKING:
     from ostinato.llm.params import SamplingParams
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from ostinato.llm.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]]
-"""A text, its token ids, or a conversation: messages with "role" and "content"."""
+"""A text or token ids, gone on from as they stand, or a conversation: messages with "role" and
+"content", which the model's chat template writes."""
 
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: neighbours get seeds far apart
 _MASK = (1 << 64) - 1
@@ -59,9 +61,9 @@ class Door:
         if isinstance(prompt, str):
             return tuple(self._needed_tokenizer("a text").encode(prompt))
         if isinstance(prompt, Sequence) and not isinstance(prompt, bytes):
-            # By their types, which are few: a prompt may have many thousand tokens.
-            if all(issubclass(kind, int) and kind is not bool for kind in set(map(type, prompt))):
-                return tuple(prompt)  # type: ignore[arg-type]
+            ids = whole_numbers(prompt)
+            if ids is not None:
+                return ids
             if all(isinstance(one, Mapping) for one in prompt):
                 messages: Any = prompt
                 return tuple(self._needed_tokenizer("a conversation").encode_chat(messages))
@@ -88,7 +90,7 @@ class Door:
                 that is none; OST5044, more log probabilities than there are; OST5040, a stop text
                 without a tokenizer; OST5047, more answers than may wait.
         """
-        self._check(request)
+        self.check(request)
         params = request.params
         seed = params.seed if params.seed is not None else self.seed + _GOLDEN * (count + 1)
         return [
@@ -118,7 +120,12 @@ class Door:
             return None
         return AnswerText(self.tokenizer.decode, tuple(params.stop), params.min_tokens)
 
-    def _check(self, request: Request) -> None:
+    def check(self, request: Request) -> None:
+        """Refuse what the model cannot take.
+
+        Raises:
+            UsageError: As `replies`.
+        """
         params = request.params
         if self.max_waiting is not None:  # before the replies are built: n may be any number
             check_answers(params.n, self.max_waiting)
@@ -157,7 +164,8 @@ def no_prompt(value: object) -> WrongTypeError:
     return WrongTypeError(
         f"a prompt is a text, a list of token ids or a list of messages, got {shown(value)}",
         code="OST5042",
-        remedy='pass a text, [1, 2, 3], or [{"role": "user", "content": "..."}]',
+        remedy="pass a text, [1, 2, 3] (of an array: its .tolist()), or "
+        '[{"role": "user", "content": "..."}]',
     )
 
 

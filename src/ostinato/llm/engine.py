@@ -14,7 +14,6 @@ import itertools
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Self
 
 from ostinato.checkpoints.weights import read_ahead
-from ostinato.errors import UsageError, WrongTypeError
+from ostinato.errors import WrongTypeError
 from ostinato.llm.config import EngineConfig
 from ostinato.llm.core import Core, InFlight
 from ostinato.llm.door import Door, Prompt
@@ -36,18 +35,18 @@ from ostinato.llm.shapes import ShapeProfile, check_place
 from ostinato.llm.standing import EngineCounts, Health
 from ostinato.llm.stream import Channel, Stream
 from ostinato.llm.structured import read_schema
+from ostinato.llm.values import Check, read_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
 
-    from ostinato.errors import OstinatoError
     from ostinato.graphs import Report
     from ostinato.llm.attention import Choice
     from ostinato.llm.models.paths import DecodePath
     from ostinato.llm.reply import Event, Reply
-    from ostinato.llm.structured import Schema
+    from ostinato.llm.structured import Compiled, Schema
     from ostinato.llm.tokenizer import Tokenizer
 
 
@@ -89,7 +88,7 @@ class Engine:
             loaded.tokenizer,
             vocabulary=loaded.decoder_config.vocabulary,
             stop_ids=loaded.stop_ids,
-            equipped=partial(_admit, self._loop, self._core),
+            equipped=self._loop.admit,
         )
         # An engine that nobody closed ends when it is collected, or when the interpreter exits.
         self._shut = weakref.finalize(self, _shut, self._loop, self._core, self._grammars, file)
@@ -124,21 +123,58 @@ class Engine:
         salt: str = "",
         request_id: str | None = None,
     ) -> Stream:
-        """Submit a prompt: a text, token ids, or a conversation.
+        """Submit a prompt: a text or token ids as they stand, or a conversation.
 
         Raises:
             UsageError: OST5040 to OST5042, a prompt that cannot be read; and as `submit`.
         """
+        return self.submit(
+            self.read(prompt, params, priority=priority, salt=salt, request_id=request_id)
+        )
+
+    def read(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        *,
+        priority: int = 0,
+        salt: str = "",
+        request_id: str | None = None,
+    ) -> Request:
+        """Make a request of a prompt, as `ask` submits it.
+
+        Raises:
+            UsageError: OST2030, OST5004, OST5040 to OST5042, a prompt that cannot be read.
+            WrongTypeError: OST5009, OST5042, OST5046, a value has the wrong type.
+        """
         self._loop.require_own_process()
-        request = Request(
+        return Request(
             request_id or f"request-{next(self._count)}",
             self._door.read_prompt(prompt),
             SamplingParams() if params is None else params,
             priority=priority,
             salt=salt,
-            arrival_s=monotonic(),
         )
-        return self.submit(request)
+
+    def check(self, request: Request) -> None:
+        """Refuse a request that `submit` would refuse even with nobody else here; let nobody in.
+
+        Raises:
+            As `submit`, but for a full queue and a taken name.
+        """
+        self._loop.require_taking()
+        self._door.check(request)
+        self._core.books.check_length(request)
+
+    def compile(self, schema: Schema) -> Future[Compiled]:
+        """Begin to make the grammar of `params.schema`, unless it is made; returns at once.
+
+        Raises, by way of the future:
+            UsageError: OST5061, OST5062, OST5064, OST5065, no answer can keep to it.
+            ResourceError: OST5063, making it takes too long or too much memory.
+        """
+        self._loop.require_own_process()
+        return self._grammars.compile(schema)
 
     def submit(self, request: Request) -> Stream:
         """Let a request in, and return what will come of it; never waits for a step.
@@ -155,7 +191,7 @@ class Engine:
             EngineDown: OST5140, OST5141, the engine takes no requests; OST5145, it was made in
                 another process.
         """
-        request, replies, schema = self._read(request)
+        request, replies, schema = self._prepare(request)
         channels = [
             Channel(index, self._door.text(request.params)) for index in range(len(replies))
         ]
@@ -182,13 +218,13 @@ class Engine:
         Raises:
             As `submit`.
         """
-        _, replies, schema = self._read(request)
+        _, replies, schema = self._prepare(request)
         for reply, sink in zip(replies, sinks, strict=True):
             reply.sink = sink
         self._let_in(replies, schema)
         return partial(self._loop.cancel, replies)
 
-    def _read(self, request: Request) -> tuple[Request, list[Reply], Schema | None]:
+    def _prepare(self, request: Request) -> tuple[Request, list[Reply], Schema | None]:
         self._loop.require_own_process()
         if not isinstance(request, Request):
             raise WrongTypeError(
@@ -221,6 +257,7 @@ class Engine:
         Returns:
             Whether all finished by themselves.
         """
+        timeout_s = read_timeout("timeout_s", timeout_s)
         self._loop.refuse()
         has_finished = self._loop.wait_idle(timeout_s)
         if not has_finished:
@@ -237,7 +274,7 @@ class Engine:
         Returns:
             Whether all are; False after `timeout_s`, or if the engine has ended.
         """
-        return self._loop.wait_warm(timeout_s)
+        return self._loop.wait_warm(read_timeout("timeout_s", timeout_s))
 
     def update_weights(
         self, given: Mapping[str, Tensor] | Path | str, in_flight: InFlight = "finish"
@@ -267,12 +304,7 @@ class Engine:
         Returns when a folder's files have been read once: steps go on meanwhile.
         """
         self._loop.require_own_process()
-        if in_flight not in ("finish", "restart"):
-            raise UsageError(
-                f"in_flight must be 'finish' or 'restart', got {in_flight!r}",
-                code="OST5031",
-                remedy="pass in_flight='finish', or leave it out",
-            )
+        Check("OST5031").choice("in_flight", in_flight, ("finish", "restart"))
         # Here, so that the loop stops neither for a folder with a hole, nor for the disk.
         check(self._decoder, self._decoder.translate(source_of(given)))
         if not isinstance(given, Mapping):
@@ -354,11 +386,6 @@ class Engine:
 
     async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self.close)
-
-
-def _admit(loop: Loop, core: Core, replies: Sequence[Reply], error: OstinatoError | None) -> None:
-    with suppress(EngineDown):  # whoever waits has been told
-        loop.call(lambda: core.admit(replies, error))
 
 
 def _shut(loop: Loop, core: Core, grammars: Grammars, profile_file: Path | None) -> None:

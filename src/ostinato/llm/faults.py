@@ -37,7 +37,7 @@ def is_device_fault(error: BaseException) -> bool:
 def step_failed(error: BaseException) -> StepFailed:
     """Return what the requests of a batch are told when their step raised `error`."""
     return StepFailed(
-        f"the step this request was in failed: {type(error).__name__}: {_first_line(error)}",
+        f"the step this request was in failed: {_said(error)}",
         code="OST5142",
         remedy="send the request again; if it fails again, report it with the log of the engine",
     )
@@ -56,7 +56,7 @@ def engine_failed(error: BaseException) -> EngineDown:
     """Return what everyone is told after a fault of the device or of the loop itself."""
     what = "the device failed" if is_device_fault(error) else "the engine's loop ended"
     return EngineDown(
-        f"{what} and the engine has stopped: {type(error).__name__}: {_first_line(error)}",
+        f"{what} and the engine has stopped: {_said(error)}",
         code="OST5141",
         remedy="start a new process: after such a fault this one cannot use the device again"
         if is_device_fault(error)
@@ -96,6 +96,9 @@ def no_progress() -> InternalError:
     )
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+def _said(error: BaseException) -> str:
+    """Return what an error says, and where the rest of it stands."""
+    text = str(error.args[0]) if isinstance(error, OstinatoError) else str(error)
+    lines = text.strip().splitlines()
+    said = f"{lines[0]} " if lines else ""
+    return f"{said}({type(error).__name__}; its traceback is in the log of ostinato.llm)"

@@ -6,6 +6,7 @@ what goes wrong with its schema ends it alone.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ostinato.llm.structured import Compiled, Schema
     from ostinato.llm.tokenizer import Tokenizer
 
+_log = logging.getLogger(__name__)
 Equipped = Callable[[Sequence["Reply"], OstinatoError | None], None]
 
 
@@ -44,6 +46,10 @@ class Grammars:
         )
         self._equipped = equipped
 
+    def compile(self, schema: Schema) -> Future[Compiled]:
+        """Begin to make a grammar, which is kept; see `Compiler.compile`."""
+        return self._compiler.compile(schema)
+
     def equip(self, replies: Sequence[Reply], schema: Schema) -> None:
         """Begin to make the grammars of `replies`; returns at once."""
         equipped = self._equipped
@@ -68,5 +74,6 @@ def _equip(replies: Sequence[Reply], done: Future[Compiled]) -> OstinatoError | 
     except OstinatoError as error:
         return error
     except Exception as error:  # noqa: BLE001 - it concerns these replies alone
+        _log.error("a grammar could not be begun", exc_info=error)
         return step_failed(error)
     return None

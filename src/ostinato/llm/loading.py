@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _SMOLLM2 = "smollm2"
 _STEPS_ON_GPU = 8
 _MOST_STEPS = 1024
+_FEW_LOGPROBS = 20  # by default: no reason to refuse a model of fewer tokens
 _BURSTS = 4
 """Tokens are read when a launch ends, and a ring of them is kept for every row."""
 
@@ -73,8 +74,9 @@ def load(config: EngineConfig) -> Loaded:
     """
     _check_options(config)
     folder, decoder_config = _find(config)
-    device = choose_device(config.device)
-    dtype = choose_dtype(config.dtype, device, {"dtype": decoder_config.stored_dtype})
+    device = _device(config)
+    name = str(config.dtype).removeprefix("torch.")  # torch.float32 is as good as "float32"
+    dtype = choose_dtype(name, device, {"dtype": decoder_config.stored_dtype})
     dtype = dtype or torch.bfloat16
     max_model_len = _max_model_len(config, decoder_config)
     page_bytes = _page_bytes(decoder_config, config.page_tokens, dtype)
@@ -88,6 +90,13 @@ def load(config: EngineConfig) -> Loaded:
         is_invariant=is_invariant,
     )
     tokenizer = None if folder is None else Tokenizer.load(folder)
+    _check_most_logprobs(config.most_logprobs, decoder_config.vocabulary)
+    most_pages = 1 + config.max_batch * -(-max_model_len // config.page_tokens)
+    state_bytes = config.max_batch * (decoder_config.vocabulary + max_model_len) * 4
+    # What fits in no memory that is free now fits still less behind the weights.
+    pages_for_memory(
+        config.kv_bytes, page_bytes, most=most_pages, state_bytes=state_bytes, device=device
+    )
     decoder = build(
         decoder_config,
         dtype=dtype,
@@ -99,11 +108,7 @@ def load(config: EngineConfig) -> Loaded:
     )
     decoder.choose_plans()
     pages = pages_for_memory(
-        config.kv_bytes,
-        page_bytes,
-        most=1 + config.max_batch * -(-max_model_len // config.page_tokens),
-        state_bytes=config.max_batch * (decoder_config.vocabulary + max_model_len) * 4,
-        device=device,
+        config.kv_bytes, page_bytes, most=most_pages, state_bytes=state_bytes, device=device
     )
     return Loaded(
         name=_name(config, decoder_config),
@@ -132,6 +137,30 @@ def _check_options(config: EngineConfig) -> None:
             f"steps_per_launch is {steps}, and a launch takes at most {_MOST_STEPS}",
             code="OST5031",
             remedy=f"pass at most {_MOST_STEPS}, or leave it out; a few are enough",
+        )
+
+
+def _device(config: EngineConfig) -> torch.device:
+    try:
+        device = choose_device(config.device)
+    except UsageError as error:
+        remedy = "pass 'auto' or 'cpu' as device"
+        raise UsageError(str(error.args[0]), code=error.code, remedy=remedy) from error.__cause__
+    if config.backend == "cuda" and device.type != "cuda":
+        raise UsageError(
+            f"backend is 'cuda', and the model is to run on {device}",
+            code="OST5031",
+            remedy="leave backend out, or pass a device of torch's kind cuda where there is one",
+        )
+    return device
+
+
+def _check_most_logprobs(most_logprobs: int, vocabulary: int) -> None:
+    if most_logprobs > max(vocabulary, _FEW_LOGPROBS):
+        raise UsageError(
+            f"most_logprobs is {most_logprobs}, and the model knows {vocabulary} tokens",
+            code="OST5031",
+            remedy=f"pass a number of at most {vocabulary}, or leave it out; a few are enough",
         )
 
 

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -34,6 +35,7 @@ from ostinato.llm.request import FinishReason
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ostinato.errors import OstinatoError
     from ostinato.llm.core import Core
 
 _log = logging.getLogger(__name__)
@@ -76,11 +78,15 @@ class Loop:
         """
         self.require_own_process()
         with self._changed:
-            if self._refusal is not None:
-                raise self._refusal
+            self.require_taking()
             let_in()
             self._is_idle = False
             self._changed.notify_all()
+
+    def admit(self, replies: Sequence[Reply], error: OstinatoError | None) -> None:
+        """Let those in who were expected, or end them in an error; from any thread."""
+        with suppress(EngineDown):  # whoever waits has been told
+            self.call(lambda: self._core.admit(replies, error))
 
     def call(self, command: Callable[[], _Answer]) -> Future[_Answer]:
         """Have something done in the loop's thread, between two steps.
@@ -157,6 +163,16 @@ class Loop:
         """
         if self.is_foreign:
             raise in_another_process()
+
+    def require_taking(self) -> None:
+        """Raise why requests are refused, if they are.
+
+        Raises:
+            EngineDown: As `submit`.
+        """
+        self.require_own_process()
+        if self._refusal is not None:
+            raise self._refusal
 
     @property
     def is_running(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,6 +14,7 @@ from ostinato.llm.config import EngineConfig
 from ostinato.llm.door import Prompt, no_prompt
 from ostinato.llm.engine import Engine
 from ostinato.llm.params import SamplingParams
+from ostinato.llm.precheck import checked_requests
 from ostinato.llm.refusals import QueueFull, check_answers, no_params, shown
 from ostinato.llm.stream import Stream
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from ostinato.llm.core import InFlight
     from ostinato.llm.models import DecoderConfig
+    from ostinato.llm.request import Request
 
 Progress = Callable[[int, int], None]
 """Called with how many prompts are answered, and how many there are."""
@@ -53,17 +56,21 @@ class LLM:
         """Answer all prompts, and return the answers in the same order.
 
         Args:
-            prompts: Texts, lists of token ids, or conversations (lists of messages); or one alone.
+            prompts: Texts and lists of token ids, which are gone on from as they stand, or
+                conversations (lists of messages), which the model's chat template writes; or one
+                alone.
             params: For all of them, or one for each; None: as `SamplingParams` is by default.
             priority: As in `Request`.
             salt: As in `Request`.
             progress: Told each time the next prompt in order is answered.
 
         Raises:
-            UsageError: OST5045, as many params as prompts were expected; and as `Engine.submit`, in
-                which case no prompt is answered.
+            UsageError: OST5045, as many params as prompts were expected; and as `Engine.read`,
+                `Engine.check` and `Engine.compile`. All of this is found before the first prompt is
+                begun, and told with its place among `prompts`.
             WrongTypeError: OST5042, no prompts; OST5046, no params, or a progress that cannot be
                 called.
+            ResourceError: OST5063, a schema takes too long or too much memory.
             EngineDown: OST5140, OST5141, the engine is closed, or its device has failed.
         """
         every = _every(prompts)
@@ -76,6 +83,7 @@ class LLM:
                 code="OST5046",
                 remedy="pass a function, such as lambda done, total: print(done, total)",
             )
+        requests = checked_requests(self.engine, every, each, priority=priority, salt=salt)
         streams: deque[Stream] = deque()
         outputs: list[Output] = []
 
@@ -85,8 +93,8 @@ class LLM:
                 progress(len(outputs), len(every))
 
         try:
-            for prompt, wanted in zip(every, each, strict=True):
-                while (stream := self._try_ask(prompt, wanted, priority, salt, streams)) is None:
+            for request in requests:
+                while (stream := self._try_submit(request, streams)) is None:
                     take()
                 streams.append(stream)
             while streams:
@@ -97,16 +105,9 @@ class LLM:
         self._raise_if_down()
         return outputs
 
-    def _try_ask(
-        self,
-        prompt: Any,
-        params: SamplingParams,
-        priority: int,
-        salt: str,
-        before: Sequence[Stream] | deque[Stream],
-    ) -> Stream | None:
+    def _try_submit(self, request: Request, before: deque[Stream]) -> Stream | None:
         try:
-            return self.engine.ask(prompt, params, priority=priority, salt=salt)
+            return self.engine.submit(request)
         except QueueFull:
             if not before:
                 raise
@@ -137,7 +138,9 @@ class LLM:
 def _is_one(prompts: Any) -> bool:
     """Whether this is one prompt: a text, ids, or messages."""
     return isinstance(prompts, str) or (
-        isinstance(prompts, Sequence) and len(prompts) > 0 and isinstance(prompts[0], int | Mapping)
+        isinstance(prompts, Sequence)
+        and len(prompts) > 0
+        and isinstance(prompts[0], Integral | Mapping)
     )
 
 

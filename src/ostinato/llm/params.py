@@ -74,37 +74,49 @@ class SamplingParams:
     schema: Any = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
-        self._check_counts()
-        self._check_numbers()
+        # The one moment of change: afterwards every whole number is an int, every sequence a tuple,
+        # and nothing is shared.
+        self._read_counts()
+        self._read_numbers()
         _CHECK.flag("ignore_eos", self.ignore_eos)
-        # The one moment of change: afterwards every sequence is a tuple and nothing is shared.
-        object.__setattr__(self, "top_k", max(self.top_k, 0))
         object.__setattr__(self, "stop", _texts(self.stop))
         object.__setattr__(self, "stop_token_ids", _token_ids(self.stop_token_ids))
         object.__setattr__(self, "logit_bias", _biases(self.logit_bias))
         object.__setattr__(self, "schema", read_schema(self.schema))
 
-    def _check_counts(self) -> None:
-        _CHECK.count("max_tokens", self.max_tokens, 1, _MOST)
-        _CHECK.count("top_k", self.top_k, -1, _MOST)
-        _CHECK.count("n", self.n, 1, _MOST)
-        _CHECK.count("min_tokens", self.min_tokens, 0, _MOST)
+    def _read_counts(self) -> None:
+        counts: dict[str, int | None] = {
+            "max_tokens": _CHECK.count("max_tokens", self.max_tokens, 1, _MOST),
+            "top_k": max(0, _CHECK.count("top_k", self.top_k, -1, _MOST)),
+            "n": _CHECK.count("n", self.n, 1, _MOST),
+            "min_tokens": _CHECK.count("min_tokens", self.min_tokens, 0, _MOST),
+        }
         if self.min_tokens > self.max_tokens:
             raise _CHECK.out_of_range(
                 "min_tokens", f"at most max_tokens, {self.max_tokens}", self.min_tokens
             )
         if self.logprobs is not None:
-            _CHECK.count("logprobs", self.logprobs, 0, _MOST)
+            counts["logprobs"] = _CHECK.count("logprobs", self.logprobs, 0, _MOST)
         if self.seed is not None:
-            _CHECK.count("seed", self.seed, *_SEEDS)
+            counts["seed"] = _CHECK.count("seed", self.seed, *_SEEDS)
+        for name, count in counts.items():
+            object.__setattr__(self, name, count)
 
-    def _check_numbers(self) -> None:
-        _CHECK.number("temperature", self.temperature, 0.0, inf)
-        _CHECK.number("top_p", self.top_p, 0.0, 1.0, above_low=True)
-        _CHECK.number("min_p", self.min_p, 0.0, 1.0)
-        _CHECK.number("repetition_penalty", self.repetition_penalty, *_REPETITION)
-        _CHECK.number("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _CHECK.number("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+    def _read_numbers(self) -> None:
+        numbers = {
+            "temperature": _CHECK.number("temperature", self.temperature, 0.0, inf),
+            "top_p": _CHECK.number("top_p", self.top_p, 0.0, 1.0, above_low=True),
+            "min_p": _CHECK.number("min_p", self.min_p, 0.0, 1.0),
+            "repetition_penalty": _CHECK.number(
+                "repetition_penalty", self.repetition_penalty, *_REPETITION
+            ),
+            "presence_penalty": _CHECK.number("presence_penalty", self.presence_penalty, -2.0, 2.0),
+            "frequency_penalty": _CHECK.number(
+                "frequency_penalty", self.frequency_penalty, -2.0, 2.0
+            ),
+        }
+        for name, number in numbers.items():
+            object.__setattr__(self, name, number)
 
     def __getstate__(self) -> dict[str, Any]:
         # A mapping proxy can be neither pickled nor copied; its content can.
@@ -159,15 +171,17 @@ def is_whole(text: str) -> bool:
 def _token_ids(ids: object) -> tuple[int, ...]:
     if not isinstance(ids, Sequence) or isinstance(ids, str):
         raise _CHECK.wrong_type("stop_token_ids", "a list of token ids", ids)
-    for token in ids:
-        _CHECK.count("stop_token_ids", token, 0, _MOST)
-    return tuple(ids)
+    return tuple(_CHECK.count("stop_token_ids", token, 0, _MOST) for token in ids)
 
 
 def _biases(biases: object) -> Mapping[int, float]:
     if not isinstance(biases, Mapping):
         raise _CHECK.wrong_type("logit_bias", "a mapping of token ids to numbers", biases)
-    for token, bias in biases.items():
-        _CHECK.count("a key of logit_bias", token, 0, _MOST)
-        _CHECK.number("logit_bias", bias, -_BIAS, _BIAS)
-    return MappingProxyType({token: float(bias) for token, bias in biases.items()})
+    return MappingProxyType(
+        {
+            _CHECK.count("a key of logit_bias", token, 0, _MOST): _CHECK.number(
+                "a value of logit_bias", bias, -_BIAS, _BIAS
+            )
+            for token, bias in biases.items()
+        }
+    )

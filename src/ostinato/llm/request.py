@@ -15,6 +15,7 @@ from typing import Any
 from ostinato.errors import UsageError, WrongTypeError
 from ostinato.llm.params import SamplingParams
 from ostinato.llm.refusals import no_params, shown
+from ostinato.llm.values import whole, whole_numbers
 
 _MOST_PRIORITY = 2**31  # times its worth in seconds, it must not drown the time of arrival
 
@@ -64,7 +65,10 @@ class Request:
         object.__setattr__(self, "prompt_ids", _ids(self.prompt_ids))
         if not isinstance(self.params, SamplingParams):
             raise no_params(self.params)
-        _check_type("priority", "a whole number", self.priority, int)
+        priority = whole(self.priority)
+        if priority is None:
+            raise _wrong("priority", "a whole number", self.priority, WrongTypeError)
+        object.__setattr__(self, "priority", priority)
         if abs(self.priority) > _MOST_PRIORITY:
             raise _wrong("priority", f"within {_MOST_PRIORITY} of 0", self.priority, UsageError)
         _check_type("salt", "a text", self.salt, str)
@@ -89,10 +93,11 @@ class Request:
 def _ids(ids: Any) -> tuple[int, ...]:
     if not isinstance(ids, Sequence) or isinstance(ids, str | bytes | bytearray):
         raise _wrong("prompt_ids", "a list of token ids", ids, WrongTypeError)
-    if any(not issubclass(kind, int) or kind is bool for kind in set(map(type, ids))):
-        strange = next(one for one in ids if not isinstance(one, int) or isinstance(one, bool))
+    read = whole_numbers(ids)
+    if read is None:
+        strange = next(one for one in ids if whole(one) is None)
         raise _wrong("prompt_ids", "a list of whole numbers", strange, WrongTypeError)
-    return tuple(ids)
+    return read
 
 
 def _kind_of_no_time(arrival_s: Any) -> type[UsageError] | None:
@@ -107,7 +112,7 @@ def _kind_of_no_time(arrival_s: Any) -> type[UsageError] | None:
 
 
 def _check_type(name: str, wanted: str, value: object, kind: type) -> None:
-    if not isinstance(value, kind) or isinstance(value, bool):
+    if not isinstance(value, kind):
         raise _wrong(name, wanted, value, WrongTypeError)
 
 

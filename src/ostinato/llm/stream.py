@@ -12,9 +12,12 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
+from ostinato.errors import UsageError
 from ostinato.llm.answers import Choice, Delta, Metrics, Output
 from ostinato.llm.request import FinishReason
+from ostinato.llm.values import read_timeout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +32,8 @@ class Stream:
 
     Iterate over it, with `async for` or `for`, to get each `Delta` once; or call `result`, which
     gives the whole answers however much was read before. Of two readers each gets what the other
-    has not, and both see the end.
+    has not, and both see the end. A reader that has seen the end and begins again is refused
+    (UsageError, OST5048), for it would find nothing.
 
     A stream that is dropped does not end its request, which runs to its end as others do: call
     `cancel` when nobody wants the answer any more.
@@ -49,6 +53,7 @@ class Stream:
         self._ready: deque[Delta] = deque()
         self._changed = threading.Condition()
         self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._through: WeakSet[object] = WeakSet()  # the readers that have seen the end
         for channel in self._channels:
             channel.on_news = self._wake
 
@@ -61,6 +66,11 @@ class Stream:
         """Whether nothing more comes; there may be deltas left to read."""
         return all(channel.is_finished for channel in self._channels)
 
+    @property
+    def new_tokens(self) -> int:
+        """How many tokens have come so far, of all answers, whether read or not."""
+        return sum(channel.new_tokens for channel in self._channels)
+
     def result(self, timeout: float | None = None) -> Output:
         """Wait until all answers are whole, and return them.
 
@@ -70,6 +80,7 @@ class Stream:
         Raises:
             TimeoutError: They are not whole yet; the request goes on.
         """
+        timeout = read_timeout("timeout", timeout)
         with self._changed:
             if not self._changed.wait_for(lambda: self.is_finished, timeout):
                 raise TimeoutError(f"request {self.request_id} is not finished after {timeout} s")
@@ -82,19 +93,36 @@ class Stream:
         return self._output()
 
     def __iter__(self) -> Iterator[Delta]:
+        self._require_unread()
+        return self._deltas()
+
+    def _deltas(self) -> Iterator[Delta]:
         while (delta := self._next_delta()) is not None or not self._is_read():
             if delta is not None:
                 yield delta
                 continue
             with self._changed:
                 self._changed.wait_for(self._may_go_on)
+        self._through.add(_reader())
 
     def __aiter__(self) -> AsyncIterator[Delta]:
+        self._require_unread()
         return self
+
+    def _require_unread(self) -> None:
+        if _reader() in self._through:
+            raise UsageError(
+                f"the stream of {self.request_id} has been read to its end, and gives each piece "
+                "once",
+                code="OST5048",
+                remedy="call result(), which gives the whole answers however often, or keep the "
+                "pieces as they come",
+            )
 
     async def __anext__(self) -> Delta:
         while (delta := self._next_delta()) is None:
             if self._is_read():
+                self._through.add(_reader())
                 raise StopAsyncIteration
             await self._wait_for_news(self._may_go_on)
         return delta
@@ -175,6 +203,12 @@ class Channel:
         return self._last is not None
 
     @property
+    def new_tokens(self) -> int:
+        """How many tokens have come so far."""
+        with self._reading, self._lock:
+            return len(self._tokens) + sum(len(event.token_ids) for event in self._events)
+
+    @property
     def has_news(self) -> bool:
         """Whether `take` would return something."""
         return bool(self._events or self._unread)
@@ -245,6 +279,15 @@ class Channel:
             self._logprobs = [*(self._logprobs or ()), *delta.logprobs]
         if delta.finish_reason is not None:
             self._end = delta
+
+
+def _reader() -> object:
+    """Return who reads: the task of an event loop, or else the thread."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        task = None
+    return task or threading.current_thread()
 
 
 def _joined(pieces: Sequence[Delta]) -> Delta:

@@ -93,13 +93,16 @@ class Tokenizer:
                 remedy="pass the prompt as one text, or use a model that was trained to converse",
             )
         _check_messages(messages)
-        text = render_chat(
-            self.chat_template,
-            messages,
-            special_tokens=self.special_tokens,
-            tools=tools,
-            **variables,
-        )
+        try:
+            text = render_chat(
+                self.chat_template,
+                messages,
+                special_tokens=self.special_tokens,
+                tools=tools,
+                **variables,
+            )
+        except UsageError as refused:
+            raise _unwritten(refused, messages) from refused.__cause__
         _check_whole(text)
         ids: list[int] = self.inner.encode(text, add_special_tokens=False).ids
         return ids
@@ -124,6 +127,17 @@ def _check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
             code="OST2030",
             remedy='give messages as {"role": "user", "content": "..."}',
         )
+
+
+def _unwritten(refused: UsageError, messages: Sequence[Mapping[str, Any]]) -> UsageError:
+    """Return a template's refusal with the roles it was given, which most of them are about."""
+    roles = ", ".join(str(message["role"]) for message in messages)
+    return UsageError(
+        str(refused.args[0]),
+        code=refused.code,
+        remedy="give the messages in the order of roles that the model's template asks for; these "
+        f"are of {shown(roles)}",
+    )
 
 
 def _check_whole(text: str) -> None:

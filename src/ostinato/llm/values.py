@@ -10,6 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import inf, isfinite
+from numbers import Integral, Real
+from threading import TIMEOUT_MAX
+from typing import Any
 
 from ostinato.errors import UsageError, WrongTypeError
 from ostinato.llm.refusals import shown
@@ -27,20 +30,22 @@ class Check:
 
     def count(
         self, name: str, value: object, least: int | None = None, most: int | None = None
-    ) -> None:
-        """Require a whole number within bounds; None: no bound."""
-        if not isinstance(value, int) or isinstance(value, bool):
+    ) -> int:
+        """Require a whole number within bounds, and return it as an int; None: no bound."""
+        number = whole(value)
+        if number is None:
             raise self.wrong_type(name, "a whole number", value)
-        if least is not None and value < least:
+        if least is not None and number < least:
             raise self.out_of_range(name, f"at least {least}", value)
-        if most is not None and value > most:
+        if most is not None and number > most:
             raise self.out_of_range(name, f"at most {most}", value)
+        return number
 
     def number(
         self, name: str, value: object, low: float, high: float, *, above_low: bool = False
-    ) -> None:
-        """Require a finite number from `low` (or above it) to `high`."""
-        if not isinstance(value, int | float) or isinstance(value, bool):
+    ) -> float:
+        """Require a finite number from `low` (or above it) to `high`, and return it."""
+        if not isinstance(value, Real) or isinstance(value, bool):
             raise self.wrong_type(name, "a number", value)
         try:
             number = float(value)
@@ -51,6 +56,7 @@ class Check:
             bound = f"{'above' if above_low else 'at least'} {low:g}"
             bound += f" and at most {high:g}" if high < inf else ""
             raise self.out_of_range(name, bound, value)
+        return number
 
     def flag(self, name: str, value: object) -> None:
         """Require True or False."""
@@ -67,7 +73,7 @@ class Check:
         return UsageError(
             f"{name} must be {wanted}, got {shown(value)}",
             code=self.code,
-            remedy=f"pass a {name} that is {wanted}, or leave it out",
+            remedy=f"let {name} be {wanted}, or leave it out",
         )
 
     def wrong_type(self, name: str, wanted: str, value: object) -> WrongTypeError:
@@ -77,6 +83,37 @@ class Check:
             code=self.code,
             remedy=f"pass {wanted} as {name}, or leave it out",
         )
+
+
+def whole(value: object) -> int | None:
+    """Return a whole number as an int, numpy's own included; None for what is none, as True is."""
+    if isinstance(value, Integral) and not isinstance(value, bool):
+        return int(value)
+    return None
+
+
+def whole_numbers(values: Sequence[object]) -> tuple[int, ...] | None:
+    """Return whole numbers as ints; None if one of them is none.
+
+    They are judged by their types, which are few: a prompt may have many thousand tokens.
+    """
+    kinds = set(map(type, values))
+    if kinds <= {int}:
+        return tuple(values)  # type: ignore[arg-type]
+    if bool in kinds or not all(issubclass(kind, Integral) for kind in kinds):
+        return None
+    numbers: Any = values
+    return tuple(map(int, numbers))
+
+
+def read_timeout(name: str, seconds: object) -> float | None:
+    """Return a time to wait, in seconds; None: as long as it takes.
+
+    Raises:
+        UsageError: OST5031, it is negative, no number or longer than can be waited.
+        WrongTypeError: OST5031, it is neither.
+    """
+    return None if seconds is None else Check("OST5031").number(name, seconds, 0.0, TIMEOUT_MAX)
 
 
 def require_known(given: Iterable[object], known: Sequence[str], what: str, code: str) -> None:

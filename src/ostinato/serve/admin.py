@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute, Route
 from ostinato.serve.answers import Refused
 from ostinato.serve.openai.errors import HttpProblem, of_problem
 from ostinato.serve.openai.reading import read
-from ostinato.serve.openai.routes import bound
+from ostinato.serve.openai.routes import bound_to_engine
 from ostinato.serve.talk import watch
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ class ProfileRequest(Struct, forbid_unknown_fields=True):
 def routes(services: Services) -> list[BaseRoute]:
     """Return the routes."""
     return [
-        Route("/admin/weights", bound(services, weights), methods=["POST"]),
-        Route("/admin/profile", bound(services, profile), methods=["POST"]),
-        Route("/admin/counts", bound(services, counts), methods=["GET"]),
+        Route("/admin/weights", bound_to_engine(services, weights), methods=["POST"]),
+        Route("/admin/profile", bound_to_engine(services, profile), methods=["POST"]),
+        Route("/admin/counts", bound_to_engine(services, counts), methods=["GET"]),
     ]
 
 
@@ -90,8 +90,7 @@ async def counts(services: Services, request: Request) -> Response:
 
 
 async def _ask(services: Services, request: Request, name: str, **values: Any) -> Response:
-    if services.link is None:
-        raise HttpProblem(404, "this server has no engine")
+    assert services.link is not None
     await request.body()
     watching = watch(request)
     try:

@@ -59,6 +59,8 @@ class Answers:
             dict(request.options),
             request.priority,
             request.salt,
+            # One that was let in once stays so, whoever else is asked for again.
+            is_lone=request.is_lone and not self.was_resent,
         )
 
     @property

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from ostinato.serve import admin
-from ostinato.serve.openai.fields import (
-    ChatRequest,
-    CompletionRequest,
-    DetokenizeRequest,
-    TokenizeRequest,
-)
-from ostinato.serve.openai.response_fields import ResponseRequest
+from ostinato.serve.operations import Answer, Operation, operations
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ostinato.serve.services import Services
 
+_PART = re.compile(r"\{(\w+)\}")
+_BYTES = {"type": "string", "format": "binary"}
+_SCHEMAS: Mapping[str, dict[str, Any]] = MappingProxyType(
+    # Of events none: OpenAPI 3.1 does not say whether a schema is of the text or of each event.
+    {
+        "application/json": {"type": "object"},
+        "application/octet-stream": _BYTES,
+        "text/plain": {"type": "string"},
+    }
+)
+_TEXT_ERROR = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {"error": {"type": "string"}},
+}
 _ERROR = {
     "type": "object",
     "required": ["error"],
@@ -42,46 +51,9 @@ _ERROR = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One thing that can be asked.
-
-    Attributes:
-        body: What reads the request's body; None if it has none.
-        is_stream: Whether it may be answered with events.
-        is_open: Whether it needs no key.
-        parameter: The name of a part of the path.
-    """
-
-    method: str
-    path: str
-    summary: str
-    body: type | None = None
-    is_stream: bool = False
-    is_open: bool = False
-    parameter: str | None = None
-
-
-OPERATIONS = (
-    Operation("post", "/v1/chat/completions", "Answer a conversation", ChatRequest, is_stream=True),
-    Operation("post", "/v1/completions", "Go on from prompts", CompletionRequest, is_stream=True),
-    Operation("post", "/v1/responses", "Answer a text", ResponseRequest, is_stream=True),
-    Operation("get", "/v1/models", "List what is served"),
-    Operation("get", "/v1/models/{name}", "Describe a model", parameter="name"),
-    Operation("post", "/tokenize", "Tokens of a text", TokenizeRequest),
-    Operation("post", "/detokenize", "Text of tokens", DetokenizeRequest),
-    Operation("get", "/livez", "Whether the process is alive", is_open=True),
-    Operation("get", "/readyz", "Whether to send requests here", is_open=True),
-    Operation("get", "/healthz", "Whether work moves", is_open=True),
-    Operation("post", "/admin/weights", "Change the weights, or go back", admin.WeightsRequest),
-    Operation("post", "/admin/profile", "Record steps to a trace", admin.ProfileRequest),
-    Operation("get", "/admin/counts", "How the engine stands"),
-)
-
-
-def describe(operations: Sequence[Operation] = OPERATIONS) -> dict[str, Any]:
+def describe(operations: Sequence[Operation]) -> dict[str, Any]:
     """Return the description, as OpenAPI 3.1 writes it."""
-    bodies = [each.body for each in operations if each.body is not None]
+    bodies = list(dict.fromkeys(each.body for each in operations if each.body is not None))
     schemas, components = msgspec.json.schema_components(
         bodies, ref_template="#/components/schemas/{name}"
     )
@@ -94,41 +66,54 @@ def describe(operations: Sequence[Operation] = OPERATIONS) -> dict[str, Any]:
         "info": {"title": "Ostinato", "version": "1"},
         "paths": paths,
         "components": {
-            "schemas": components | {"Error": _ERROR},
+            "schemas": components | {"Error": _ERROR, "TextError": _TEXT_ERROR},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
 
 
 def _operation(each: Operation, by_body: dict[type, dict[str, Any]]) -> dict[str, Any]:
-    content: dict[str, Any] = {"application/json": {"schema": {"type": "object"}}}
-    if each.is_stream:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
-    refusal = {"type": "object"} if each.is_open else {"$ref": "#/components/schemas/Error"}
     said: dict[str, Any] = {
         "operationId": f"{each.method}{each.path}",
         "summary": each.summary,
         "responses": {
-            "200": {"description": "done", "content": content},
-            "default": {
-                "description": "refused, and why",
-                "content": {"application/json": {"schema": refusal}},
-            },
+            "200": {"description": "done", **_content(each.answer)},
+            "default": {"description": "refused, and why", **_refusal(each)},
         },
         "security": [] if each.is_open else [{"key": []}, {}],
     }
     if each.body is not None:
-        body = {"application/json": {"schema": by_body[each.body]}}
-        said["requestBody"] = {"required": True, "content": body}
-    if each.parameter is not None:
-        part = {"name": each.parameter, "in": "path", "required": True}
-        said["parameters"] = [{**part, "schema": {"type": "string", "minLength": 1}}]
+        bodies = {"application/json": {"schema": by_body[each.body]}}
+        if each.answer is Answer.TENSORS:
+            bodies["application/octet-stream"] = {"schema": _BYTES}
+        said["requestBody"] = {"required": True, "content": bodies}
+    parts = [{"name": name, "in": "path", "required": True} for name in _PART.findall(each.path)]
+    if parts:
+        text = {"type": "string", "minLength": 1}
+        said["parameters"] = [{**part, "schema": text} for part in parts]
     return said
+
+
+def _content(answer: Answer) -> dict[str, Any]:
+    content = {kind: {"schema": _SCHEMAS.get(kind, {})} for kind in answer.value}
+    return {"content": content} if content else {}
+
+
+def _refusal(each: Operation) -> dict[str, Any]:
+    """Return how an operation is refused: `/v2` has a shape of its own, but for keys and limits."""
+    if each.answer is Answer.NOTHING and each.is_open:
+        return {}
+    error: dict[str, Any] = {"$ref": "#/components/schemas/Error"}
+    if each.path.startswith("/v2"):
+        error = {"anyOf": [error, {"$ref": "#/components/schemas/TextError"}]}
+    elif each.is_open:
+        error = {"type": "object"}
+    return {"content": {"application/json": {"schema": error}}}
 
 
 def routes(services: Services) -> list[BaseRoute]:
     """Return the route."""
-    written = msgspec.json.encode(describe())
+    written = msgspec.json.encode(describe(operations(services)))
 
     async def answer(request: Request) -> Response:
         return Response(written, media_type="application/json")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ostinato.errors import InternalError, OstinatoError, UsageError
 from ostinato.llm import EngineDown, QueueFull, Request, SamplingParams
 from ostinato.serve.admission import DrainRate, Load, Queue
+from ostinato.serve.drain import company
 from ostinato.serve.profiling import ProfilerBusy, profile
 from ostinato.serve.wire import Admitted, Ask, Block, Generate, Hello, Problem, Pulse, Timing, Told
 
@@ -60,6 +61,7 @@ class Desk:
         self.versions = versions
         self._drain_rate = DrainRate()
         self._entered = [0, 0]  # requests and prompt tokens, since the start
+        self._living = 0
         self._lock = Lock()
 
     def hello(self) -> Hello:
@@ -79,6 +81,8 @@ class Desk:
 
     def submit(self, asked: Generate, client: Client) -> Admitted:
         """Let a request in, or say why not; never waits for a step."""
+        if not self._enter(asked, client):
+            return Admitted(asked.key, company())
         try:
             params = SamplingParams.read(asked.options)
             request = Request(
@@ -88,11 +92,12 @@ class Desk:
                 priority=asked.priority,
                 salt=asked.salt,
             )
-            sinks = [partial(_forward, client, asked.key, index) for index in range(params.n)]
-            living = client.living[asked.key] = Living(params.n)
+            sinks = [partial(self._forward, client, asked.key, index) for index in range(params.n)]
+            living = client.living[asked.key]
+            living.left = params.n
             living.end = self.engine.send(request, sinks)
         except OstinatoError as error:
-            client.living.pop(asked.key, None)
+            self._leave(asked.key, client)
             full = isinstance(error, QueueFull)
             wait_s = self._retry_s(asked) if full else None
             return Admitted(asked.key, problem_of(error, wait_s))
@@ -100,6 +105,23 @@ class Desk:
             self._entered[0] += params.n
             self._entered[1] += len(asked.prompt_ids) * params.n
         return Admitted(asked.key)
+
+    def _enter(self, asked: Generate, client: Client) -> bool:
+        """Count a request in; False if it wants to be alone and is not."""
+        with self._lock:
+            if asked.is_lone and self._living:
+                return False
+            self._living += 1
+        client.living[asked.key] = Living(1)
+        return True
+
+    def _leave(self, key: int, client: Client) -> Living | None:
+        """Count a request out, once, whoever is the first to say that it is over."""
+        living = client.living.pop(key, None)
+        if living is not None:
+            with self._lock:
+                self._living -= 1
+        return living
 
     def _retry_s(self, asked: Generate) -> float:
         limits, counts = self.engine.limits, self.engine.counts().scheduler
@@ -114,13 +136,22 @@ class Desk:
     def cancel(self, keys: list[int], client: Client) -> None:
         """End requests wherever they are."""
         for key in keys:
-            living = client.living.pop(key, None)
+            living = self._leave(key, client)
             if living is not None and living.end is not None:
                 living.end()
 
     def leave(self, client: Client) -> None:
         """Nobody is there any more for whom this client asked."""
         self.cancel(list(client.living), client)
+
+    def _forward(self, client: Client, key: int, index: int, event: Event) -> None:
+        if event.finish is not None:
+            living = client.living.get(key)
+            if living is not None:
+                living.left -= 1
+                if not living.left:
+                    self._leave(key, client)
+        client.put((key, index, event))
 
     def pulse(self) -> Pulse:
         """Say how the engine stands, and measure how fast its queue moves."""
@@ -171,16 +202,6 @@ class Desk:
             "new_tokens": counts.new_tokens,
             "steps": counts.steps,
         }
-
-
-def _forward(client: Client, key: int, index: int, event: Event) -> None:
-    if event.finish is not None:
-        living = client.living.get(key)
-        if living is not None:
-            living.left -= 1
-            if not living.left:
-                client.living.pop(key, None)
-    client.put((key, index, event))
 
 
 def block_of(key: int, index: int, event: Event) -> Block:

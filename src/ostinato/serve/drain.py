@@ -15,6 +15,7 @@ from ostinato.serve.wire import Problem
 if TYPE_CHECKING:
     Cut = Callable[[Problem], None]
 
+NOT_ALONE = "OST6024"
 _LAST_WORDS_S = 1.0
 """Of the bound, to send the last words in."""
 
@@ -105,4 +106,11 @@ def closed() -> Problem:
         "send the request to another server, or again in a few seconds",
         "down",
         retry_s=5.0,
+    )
+
+
+def company() -> Problem:
+    """Return what is told to a request that was to be answered alone, and is not the only one."""
+    return Problem(
+        NOT_ALONE, "another request is being answered", "send it again later", "full", retry_s=1.0
     )

@@ -146,9 +146,7 @@ def _of_routing(error: HTTPException, path: str) -> HttpProblem:
         problem.methods = methods
         return problem
     if error.status_code == 404:
-        return HttpProblem(
-            404, f"there is nothing at {shown}; /openapi.json lists the endpoints of texts"
-        )
+        return HttpProblem(404, f"there is nothing at {shown}; /openapi.json lists what there is")
     return HttpProblem(error.status_code, "the request was not understood; see /openapi.json")
 
 

@@ -53,6 +53,7 @@ class GenerateRequest:
         salt: Cached prompts are shared only with requests of the same salt.
         request_id: For logs and traces.
         with_text: Whether blocks are to carry text.
+        is_lone: Let it in only while the engine has no other request.
     """
 
     prompt_ids: Sequence[int]
@@ -61,6 +62,7 @@ class GenerateRequest:
     salt: str = ""
     request_id: str = ""
     with_text: bool = True
+    is_lone: bool = False
 
 
 @dataclass(slots=True)

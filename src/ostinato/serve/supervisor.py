@@ -107,12 +107,13 @@ class Supervisor:
         code = child.process.poll()
         if code is None:
             return None
+        if code == EXIT_SETUP:
+            _close(child)  # it has said why and what to do: those are the last words
+            return EXIT_SETUP
         _log.error("a process ended", extra={"child": child.name, "exit_status": code})
         was_ready = child.listener is not None or _engine_socket(run).exists()
         child.restarts = child.restarts.ended(now - child.started, was_ready=was_ready)
         _close(child)
-        if code == EXIT_SETUP:
-            return EXIT_SETUP
         if child.restarts.is_hopeless:
             _log.critical("it does not start; giving up", extra={"child": child.name})
             return EXIT_HOPELESS

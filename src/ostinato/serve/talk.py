@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING
 
 from ostinato.serve.answers import Refused
+from ostinato.serve.drain import NOT_ALONE
 from ostinato.serve.openai.errors import HttpProblem, of_problem
 from ostinato.serve.services import GenerateRequest, TokenBlock
 from ostinato.serve.slo import length_class
@@ -64,7 +66,8 @@ class Talk:
         services = self._services
         link = services.link
         assert link is not None
-        self._admit()
+        if self._is_probe():
+            self._asked = [replace(self._asked[0], is_lone=True), *self._asked[1:]]
         if request is not None:
             self._watch = watch(request)
             if services.telemetry is not None:
@@ -77,6 +80,8 @@ class Talk:
         except Refused as refused:
             self._drop()
             problem = refused.problem
+            if problem.code == NOT_ALONE:
+                raise self._shed() from refused
             if problem.kind in ("full", "down"):
                 services.metrics.shed(_shed_reason(problem))
             raise of_problem(problem) from refused
@@ -86,27 +91,32 @@ class Talk:
         services.metrics.request_began(self._kind, self.prompt_tokens)
         services.drain.watch(self, self.cut)
 
-    def _admit(self) -> None:
-        breaker, metrics, link = (
-            self._services.breaker,
-            self._services.metrics,
-            self._services.link,
-        )
+    def _is_probe(self) -> bool:
+        """Whether the breaker sheds it unless nobody else is served.
+
+        A refusal would help nobody then: a machine that is too slow for its promise when idle
+        answers late, and not never. This front end knows its own requests, the engine all of them.
+        """
+        breaker, link = self._services.breaker, self._services.link
         if breaker is None or link is None:
-            return
-        priority = max(one.priority for one in self._asked)
-        now = monotonic()
-        # Where nobody else is served, a refusal would help nobody: a machine that is too slow for
-        # its promise when idle answers late, and not never. Each front end knows its own requests.
-        if not breaker.admits(priority, now) and link.open_requests:
-            metrics.shed("breaker")
-            raise HttpProblem(
-                429,
-                "the server does not keep its promised times now and sheds load; "
-                "send the request again later, or with a smaller priority number",
-                code="breaker_open",
-                retry_s=breaker.retry_after_s(now),
-            )
+            return False
+        if breaker.admits(max(one.priority for one in self._asked), monotonic()):
+            return False
+        if link.open_requests:
+            raise self._shed()
+        return True
+
+    def _shed(self) -> HttpProblem:
+        breaker = self._services.breaker
+        assert breaker is not None
+        self._services.metrics.shed("breaker")
+        return HttpProblem(
+            429,
+            "the server does not keep its promised times now and sheds load; "
+            "send the request again later, or with a smaller priority number",
+            code="breaker_open",
+            retry_s=breaker.retry_after_s(monotonic()),
+        )
 
     def cut(self, problem: Problem) -> None:
         """End it in an error; the reader finds it."""

@@ -54,6 +54,7 @@ class Generate(msgspec.Struct, array_like=True, tag="g"):
         options: As `SamplingParams.read` takes them.
         priority: The smaller, the sooner.
         salt: Cached prompts are shared only with requests of the same salt.
+        is_lone: Let it in only while no other request lives, whoever asked for that.
     """
 
     key: int
@@ -61,6 +62,7 @@ class Generate(msgspec.Struct, array_like=True, tag="g"):
     options: dict[str, Any]
     priority: int = 0
     salt: str = ""
+    is_lone: bool = False
 
 
 class Cancel(msgspec.Struct, array_like=True, tag="c"):

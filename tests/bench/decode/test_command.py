@@ -28,6 +28,7 @@ def test_every_row_is_measured_written_and_compared(
     ours = [row for row in result["rows"] if row["engine"] == "ostinato"]
     assert [row["batch"] for row in ours] == [1, 3]
     assert all(row["tpot_ms"] > 0 and row["ttft_ms"] > 0 for row in ours)
+    assert all(0 < row["submit_ms"] < row["ttft_ms"] for row in ours)
     assert {row["engine"] for row in result["rows"]} > {"ostinato", "transformers"}
     assert not any("error" in row for row in result["rows"])
     facts = result["models"]["smollm2-135m"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +15,12 @@ pytest.importorskip("triton")
 
 import triton
 
+from bench.scripts import script as loaded
+from ostinato.bench.decode.models import MODELS
+from ostinato.llm.models import DecoderConfig
+from ostinato.llm.models.fused import sizes_of
 from ostinato.llm.models.measuring import Bench
+from ostinato.llm.models.plan_candidates import candidates, load_of
 from ostinato.llm.models.plan_file import plan_of, read_plans
 from ostinato.measure import Spread
 
@@ -29,15 +32,8 @@ NAME, BATCH = "smollm2-135m", 5
 def script(repository: Path) -> Iterator[ModuleType]:
     if not triton.knobs.runtime.interpret:
         pytest.skip("kernels are compiled in this process: it has a GPU")
-    file = repository / "benchmarks" / "tune_decode.py"
-    spec = importlib.util.spec_from_file_location("tune_decode", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["tune_decode"] = module  # dataclasses look for it there
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["tune_decode"]
+    with loaded(repository, "tune_decode") as module:
+        yield module
 
 
 @pytest.fixture
@@ -115,6 +111,37 @@ def test_a_plan_that_fails_or_gives_other_numbers_costs_itself_alone(
     known = run()
     assert plan_of(known["best"][f"{NAME}, {BATCH}"]["plan"]).out.is_patient
     assert list(known["failed"].values()) == ["ValueError('no such instruction')"]
+
+
+def test_attention_that_cannot_be_compiled_costs_itself_alone(
+    run: Run, script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    priced(monkeypatch, lambda bench, plan: 100.0)
+    real = script.Tuned.attending
+
+    def attending(work: Any, plan: Any) -> Any:
+        if plan.stages == 5:
+            raise RuntimeError("no room")
+        return real(work, plan)
+
+    monkeypatch.setattr(script.Tuned, "attending", attending)
+    known = run()
+    assert known["best"]
+    assert list(known["failed"].values()) == ["RuntimeError('no room')"]
+
+
+@pytest.mark.parametrize("name", ["gate_up", "down", "out", "qkv"])
+def test_many_tokens_are_tried_in_wide_programs_too(script: ModuleType, name: str) -> None:
+    sizes = sizes_of(DecoderConfig.from_dict(MODELS["llama3-8b"]))
+    product = getattr(sizes, name)
+    found = script.worth_a_trial(name, product, 256)
+    assert len(set(found)) == len(found) <= 8
+    assert found[0].tokens > 64
+    assert found[-1] is None
+    assert all(each.fits(product.inputs) for each in found[:-1])
+    narrow = [load_of(each, product, 256, 132).us for each in found[:-1] if each.tokens == 64]
+    assert max(narrow) <= 2 * min(narrow)
+    assert script.worth_a_trial(name, product, 64) == list(candidates(product, 64))
 
 
 def test_attention_that_gives_other_numbers_is_not_timed(

@@ -39,14 +39,14 @@ def test_every_form_of_a_factory_is_read(form: str) -> None:
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (None, "a NoneType"),
-        (nn.Linear(2, 2), "a Linear"),
+        (None, "of type NoneType"),
+        (nn.Linear(2, 2), "of type Linear"),
         ((X, step), "a tuple of (Tensor, function)"),
         ((step,), "a tuple of (function)"),
-        ((step, 3), "a int"),
-        ((step, (), 3), "a int"),
-        ((step, (), {1: 2}), "a dict"),
-        ({"args": ()}, "a dict"),
+        ((step, 3), "of type int"),
+        ((step, (), 3), "of type int"),
+        ((step, (), {1: 2}), "of type dict"),
+        ({"args": ()}, "of type dict"),
     ],
 )
 def test_anything_else_is_refused_and_said(made: object, said: str) -> None:
@@ -84,7 +84,8 @@ def test_a_function_of_a_module_in_the_current_folder_is_found(folder: Path) -> 
         ("found_here:", "not of the form"),
         ("found_there:make", "no module 'found_there'"),
         ("found_here:other", "has no 'other'"),
-        ("found_here:NUMBER", "is a int"),
+        ("found_here:NUMBER", "is of type int"),
+        ("not_there.py:make", "there is no file 'not_there.py'"),
     ],
 )
 def test_a_target_that_names_nothing_is_refused(folder: Path, target: str, said: str) -> None:

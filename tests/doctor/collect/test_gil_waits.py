@@ -32,5 +32,14 @@ def test_one_that_is_awake_slept_in_what_it_mostly_sleeps_in() -> None:
     assert judged(on, awake, gil, gil, awake) == [False, False, True, True, True]
 
 
+def test_one_that_was_never_seen_asleep_is_not_taken_to_have_waited_for_the_gil() -> None:
+    assert judged(Sleep.AWAKE, Sleep.AWAKE) == [False, False]
+
+
+def test_one_that_slept_in_both_as_often_is_not_either() -> None:
+    on, gil, awake = Sleep.ON_A_THREAD, Sleep.FOR_A_WHILE, Sleep.AWAKE
+    assert judged(on, gil, awake) == [False, True, False]
+
+
 def test_a_kernel_that_tells_nothing_leaves_what_the_clocks_say() -> None:
     assert judged(Sleep.UNKNOWN, Sleep.UNKNOWN) == [True, True]

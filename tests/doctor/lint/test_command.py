@@ -251,7 +251,7 @@ def test_unread_files_are_told_of_and_exit_1(
 ) -> None:
     (project / "bad.py").write_text("x = 1\ndef broken(:\n")
     status, out, err = run(capsys, "quiet.py", "bad.py")
-    assert (status, out) == (1, "no findings in 2 files\n")
+    assert (status, out) == (1, "no findings in 2 files; 1 file could not be read whole\n")
     assert err == "bad.py:2: not read: it is not Python: invalid syntax\n"
 
 

@@ -16,6 +16,7 @@ from doctor.probes.test_probes import (
     MIB,
     MODEL,
     NOTEBOOK,
+    RECORDING,
     TINY,
     WINDOW,
     gil,
@@ -210,6 +211,40 @@ def test_copies_say_their_rate_and_that_memory_is_not_pinned() -> None:
     flat = tuple(SizedCopy(n, 20, 200 * MIB, 8e3) for n in (5, 10, 15))
     same = replace(copy, pinned=True, by_size=flat)
     assert "grows" not in facts(replace(GPU, copies=(same,)))["OST104"]
+
+
+def slow(number: int, eager_us: float, replay_us: float) -> Evidence:
+    made = replace(RECORDING, eager_us=eager_us, replay_us=replay_us)
+    return replace(GPU, graphs=(replace(GRAPHED, recordings=(made,) * number),))
+
+
+@pytest.mark.parametrize(
+    ("number", "eager_us", "replay_us"), [(3, 90.0, 89.0), (1, 5e3, 4.9e3), (2, 1e3, 1.2e3)]
+)
+def test_replays_that_save_nothing_are_found_where_the_timings_can_tell(
+    number: int, eager_us: float, replay_us: float
+) -> None:
+    report = diagnose(slow(number, eager_us, replay_us))
+    assert "OST207" in {each.code for each in report.findings}
+    assert "OST207" not in {each.code for each in report.abstentions}
+
+
+@pytest.mark.parametrize(
+    ("number", "eager_us", "replay_us"), [(1, 90.0, 89.0), (2, 90.0, 120.0), (2, 1.1e3, 999.0)]
+)
+def test_a_few_short_timings_leave_it_open_and_say_what_would_tell(
+    number: int, eager_us: float, replay_us: float
+) -> None:
+    report = diagnose(slow(number, eager_us, replay_us))
+    assert "OST207" not in {each.code for each in report.findings}
+    (open_,) = [each for each in report.abstentions if each.code == "OST207"]
+    assert f"in {number} recording" in open_.why
+    assert "a hundred calls" in open_.settles_it
+
+
+def test_a_short_timing_that_saves_a_tenth_leaves_nothing_open() -> None:
+    report = diagnose(slow(1, 90.0, 50.0))
+    assert "OST207" not in {each.code for each in (*report.findings, *report.abstentions)}
 
 
 def test_calls_that_run_eagerly_as_unprofitable_are_said_to_be() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from ostinato.doctor.activity import Step, Wait, WaitKind
 from ostinato.doctor.diagnose import diagnose
 from ostinato.doctor.evidence import Evidence, Subject
@@ -44,6 +46,24 @@ def test_a_thread_that_only_loaded_the_model_holds_nothing_from_the_steps() -> N
     found = only(replace(CPU, gil=Gil(100, 2e4, 0.5, 0.0, (waiter, holder, loader))))
     assert "while another worker holds it" in found.fact
     assert "more thread" not in found.fact
+
+
+def test_threads_that_lack_cpus_leave_it_open_whether_they_would_wait_for_the_gil() -> None:
+    one, two = (ThreadUse(n, 0.5, 0.0, 0.0, samples=20, ready=0.7) for n in ("one", "two"))
+    report = diagnose(replace(CPU, gil=Gil(8, 2e4, 0.0, 0.0, (one, two))))
+    assert report.findings == ()
+    (open_,) = [each for each in report.abstentions if each.code == "OST501"]
+    assert "2 threads stood ready without a CPU for up to 70% of the time" in open_.why
+    assert "CPUs to spare" in open_.settles_it
+
+
+@pytest.mark.parametrize(("runs", "ready"), [(0.5, 0.2), (0.05, 0.7)])
+def test_threads_with_cpus_and_threads_that_hardly_run_leave_nothing_open(
+    runs: float, ready: float
+) -> None:
+    one, two = (ThreadUse(n, runs, 0.0, 0.0, samples=20, ready=ready) for n in ("one", "two"))
+    report = diagnose(replace(CPU, gil=Gil(90, 2e4, 0.0, 0.0, (one, two))))
+    assert "OST501" not in {each.code for each in report.abstentions}
 
 
 def test_a_read_under_a_lock_waits_for_no_device_where_there_is_none() -> None:

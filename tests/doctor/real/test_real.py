@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ from ostinato.doctor.evidence import from_json
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "evidence"
-MACHINES_OWN = frozenset({"OST501", "OST504", "OST505"})
-"""Threads that wait for the GIL, pauses of the collector, more threads than cores: whether a run
-shows them is for the machine and the moment to say, and no property of these programs."""
+MACHINES_OWN = frozenset({"OST501", "OST503", "OST504", "OST505"})
+"""Threads that wait for the GIL, a loop that stands still because its thread does, pauses of the
+collector, more threads than cores: whether a run shows them beside the fault that it has is for the
+machine and the moment to say, and no property of these programs."""
 
 
 def line_of(program: str, text: str) -> int:
@@ -62,9 +64,12 @@ def test_generate_asks_once_a_token_whether_to_stop(tmp_path: Path) -> None:
     found, evidence = run(tmp_path, "generate_smollm2.py", "24")
     assert (evidence.step_name, evidence.steps_seen) == ("LlamaForCausalLM", 24)
     wait = found["OST101"]
-    assert wait["fact"].startswith("each step would wait for the device once, in bool(tensor)")
+    # 5.17 asks in each step, too, whether its mask is all ones.
+    asks_mask = metadata.version("transformers").startswith("5.17.")
+    often, inside = ("twice, on 2 lines; once", "") if asks_mask else ("once,", "generation/")
+    assert wait["fact"].startswith(f"each step would wait for the device {often} in bool(tensor)")
     assert wait["place"]["line"] == line_of("generate_smollm2.py", "model.generate(")
-    assert "/transformers/generation/" in wait["place"]["stack"][-1]
+    assert f"/transformers/{inside}" in wait["place"]["stack"][-1]
     assert "ostinato.accelerate(model)" in wait["remedies"][0]["what"]
     assert set(found) - MACHINES_OWN == {"OST101"}
 
@@ -85,7 +90,7 @@ def test_a_naive_service_is_told_its_line(tmp_path: Path, kind: str, code: str, 
     assert (evidence.step_name, evidence.steps_seen) == ("BertModel", 24)
     assert found[code]["place"]["line"] == line_of("serve_minilm.py", line)
     assert found["OST101"]["fact"].startswith("each step would wait for the device 4 times")
-    assert set(found) - MACHINES_OWN == {"OST101", code}
+    assert set(found) - MACHINES_OWN == {"OST101", code} - MACHINES_OWN
 
 
 @pytest.mark.parametrize("path", sorted(RECORDED.glob("*.json")), ids=lambda path: path.stem)

@@ -7,6 +7,7 @@ along. `NEEDS = "gpu"` keeps it for `record.py`, whose evidence is committed and
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -77,10 +78,19 @@ def load(program: Program) -> ModuleType:
 
 
 def watch_program(program: Program, device: str, choices: Choices | None = None) -> Evidence:
-    """Run a program under a watch, and return what was seen."""
+    """Run a program under a watch, and return what was seen.
+
+    The collector is not to walk what other tests of this process have made: how long that takes is
+    no property of the program.
+    """
     module = load(program)
-    with Watch(program.name, choices) as watching:
-        module.main(device)
+    gc.collect()
+    gc.freeze()
+    try:
+        with Watch(program.name, choices) as watching:
+            module.main(device)
+    finally:
+        gc.unfreeze()
     return watching.evidence
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from ostinato.doctor import agent
 from ostinato.doctor.diagnose import diagnose
+from ostinato.doctor.evidence import from_json
 from ostinato.doctor.render.text import text
 from ostinato.doctor.supervise import read_evidence
 
@@ -292,15 +293,29 @@ def test_a_script_that_is_not_there_is_an_error_before_anything_runs(tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_a_program_killed_later_keeps_what_was_seen(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
-    script.write_text(SLOW + "print('up', flush=True)\nimport time\ntime.sleep(60)\n")
+    script.write_text(SLOW + "print('up', flush=True)\nimport time\ntime.sleep(280)\n")
     command = [sys.executable, "-m", "ostinato.cli", "doctor", "run"]
     command += ["--json", str(tmp_path / "report.json"), "--", str(script)]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    (tmp_path / "temporary").mkdir()
+    running = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
+    )
     assert running.stdout is not None
     assert running.stdout.readline() == "up\n"
-    time.sleep(5)  # the first save comes after three seconds
+    until = time.monotonic() + 240  # the first save comes after three seconds, or before the steps
+    while not any(
+        from_json(saved.read_text(encoding="utf-8")).steps_seen >= 8
+        for saved in tmp_path.glob("temporary/ostinato-doctor-*/evidence.json")
+    ):
+        assert time.monotonic() < until, "the steps were not saved meanwhile"
+        time.sleep(0.1)
     children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGKILL)
     _, said = running.communicate(timeout=60)

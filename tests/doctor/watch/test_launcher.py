@@ -68,7 +68,7 @@ def test_a_signal_to_the_launcher_alone_ends_the_program_and_the_report_comes(
 ) -> None:
     running, pid = launched
     os.kill(running.pid, number)
-    _, said = running.communicate(timeout=20)
+    _, said = running.communicate(timeout=60)
     assert running.returncode == 128 + number
     assert f"ended by {number.name}" in said
     assert not runs(pid)
@@ -83,7 +83,7 @@ def test_a_program_whose_launcher_is_killed_ends_and_leaves_no_folder(
     assert len(left(tmp_path)) == 1
     os.kill(running.pid, signal.SIGKILL)
     running.wait()
-    for _ in range(100):
+    for _ in range(600):
         if not runs(pid):
             break
         time.sleep(0.1)

@@ -14,7 +14,7 @@ from time import monotonic, sleep
 
 import pytest
 
-_SETTLED_S = 0.3  # the kernel keeps one signal of a kind: the one before must have been heard
+_SETTLED_S = 0.3  # in which what was heard is dealt with
 HANDLED = (
     *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
     *(signal.SIGUSR1, signal.SIGUSR2),
@@ -104,12 +104,23 @@ class Running:
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
-    def to_group(self, number: int) -> None:
+    def settle(self, number: int) -> None:
+        """Wait until the last of its kind was heard: of those that wait, the kernel keeps one."""
+        status = Path(f"/proc/{self.process.pid}/status")
+
+        def waits() -> bool:
+            lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+            return bool(int(lines["ShdPnd"], 16) >> (number - 1) & 1)
+
+        wait_until(lambda: not waits())
         sleep(_SETTLED_S)
+
+    def to_group(self, number: int) -> None:
+        self.settle(number)
         os.killpg(self.process.pid, number)
 
     def to_it_alone(self, number: int) -> None:
-        sleep(_SETTLED_S)
+        self.settle(number)
         os.kill(self.process.pid, number)
 
     def states(self) -> set[str]:
@@ -127,7 +138,7 @@ def running(command: list[str], *, session: bool = True) -> Iterator[Running]:
         yield found
     finally:
         if found.process.poll() is None:
-            found.to_group(signal.SIGKILL)
+            os.killpg(found.process.pid, signal.SIGKILL)
         found.process.communicate(timeout=30)
 
 
@@ -139,7 +150,7 @@ def doctor(folder: Path, program: str) -> list[str]:
 
 
 def wait_until(is_so: object) -> None:
-    until = monotonic() + 20
+    until = monotonic() + 60
     while not is_so():  # type: ignore[operator]
         assert monotonic() < until
         sleep(0.05)
@@ -159,7 +170,7 @@ def test_a_witness_ends_with_the_process_that_it_stands_by() -> None:
         pid = found.process.pid
         witness = int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
         found.to_it_alone(signal.SIGKILL)
-        found.process.wait(timeout=20)
+        found.process.wait(timeout=60)
         wait_until(lambda: not Path(f"/proc/{witness}/stat").exists())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,13 @@ from serve.processes import Service, served
 from serve.running import wait_for
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+@pytest.fixture
+def reserved() -> Iterator[int]:
+    """A port that nobody else is given: gRPC shares it with this socket, which never listens."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
 
 
 def model_process(service: Service) -> psutil.Process:
@@ -33,21 +37,21 @@ def model_process(service: Service) -> psutil.Process:
 
 def ask(service: Service, first: float) -> httpx.Response:
     one = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [first, 1, 1, 1]}
-    body = {"inputs": [one], "parameters": {"timeout": 60_000_000}}
-    return httpx.post(f"{service.url}/v2/models/scaled/infer", json=body, timeout=60)
+    body = {"inputs": [one], "parameters": {"timeout": 110_000_000}}
+    return httpx.post(f"{service.url}/v2/models/scaled/infer", json=body, timeout=120)
 
 
 @pytest.mark.slow
 def test_a_callable_is_served_survives_a_kill_and_stops_in_order(
-    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch, reserved: int
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(repository / "tests"))
-    port = free_port()
     options = ("--callable", "serve.callable.small_models:scaled", "--served-name", "scaled",
-               "--grpc-port", str(port), "--max-batch", "4", "--max-delay-ms", "300")  # fmt: skip
+               "--grpc-port", f"{reserved}", "--max-batch", "4",
+               "--max-delay-ms", "300")  # fmt: skip
     with served(tmp_path, *options) as service:
         assert ask(service, 5).json()["outputs"][0]["data"] == [5, 2, 3, 4]
-        with triton.InferenceServerClient(f"127.0.0.1:{port}") as client:
+        with triton.InferenceServerClient(f"127.0.0.1:{reserved}") as client:
             assert client.is_model_ready("scaled")
             x = triton.InferInput("x", [1, 4], "FP32")
             x.set_data_from_numpy(np.ones((1, 4), np.float32))
@@ -60,14 +64,14 @@ def test_a_callable_is_served_survives_a_kill_and_stops_in_order(
             victim.kill()
             found = [one.result() for one in waiting]
         assert [one.json()["outputs"][0]["data"][0] for one in found] == [0, 1, 2]
-        wait_for(service.is_ready, 60)
+        wait_for(service.is_ready, 200)
         assert model_process(service).pid != victim.pid
         assert service.stop() == 0
 
 
 def numbers_of(service: Service, model: str) -> dict[str, float]:
     """The metrics of a model, by what they are called and their labels beside the model's name."""
-    text = httpx.get(f"{service.url}/metrics", timeout=10).text
+    text = httpx.get(f"{service.url}/metrics", timeout=120).text
     return {
         f"{sample.name} {' '.join(v for k, v in sorted(sample.labels.items()) if k != 'model')}": (
             sample.value

@@ -54,7 +54,7 @@ class Front:
         async def call() -> _Answer:
             return work()
 
-        return asyncio.run_coroutine_threadsafe(call(), self.loop).result(10)
+        return asyncio.run_coroutine_threadsafe(call(), self.loop).result(60)
 
 
 @contextmanager
@@ -97,7 +97,7 @@ def front(
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert started.wait(60)
+    assert started.wait(120)
     if failed:
         raise failed[0]
     found, server = ready[0]
@@ -105,7 +105,8 @@ def front(
         yield found
     finally:
         server.should_exit = True
-        thread.join(15)
+        thread.join(60)
+        assert not thread.is_alive(), "the front end does not stop"
     assert not failed, failed
 
 

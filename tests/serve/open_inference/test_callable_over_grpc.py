@@ -119,25 +119,23 @@ def test_a_refusal_has_a_status_and_words(
 
 
 def test_a_full_queue_is_exhausted_a_late_request_late_and_one_given_up_leaves() -> None:
-    limits = Limits(max_batch=4, max_delay_s=30.0, max_waiting=1)
+    limits = Limits(max_batch=4, max_delay_s=600.0, max_waiting=1)
     values = np.ones((1, 4), np.float32)
     x = triton.InferInput("x", [1, 4], "FP32").set_data_from_numpy(values)
     with front(of_callable("scaled", limits)) as one:
         counts = one.services.callable._batcher.counts
         with triton.InferenceServerClient(f"127.0.0.1:{one.grpc_port}") as client:
-            seen: list[Any] = []
-            client.async_infer(
-                "scaled", [x], lambda result, error: seen.append(error), timeout=300_000
-            )
+            waiting = client.async_infer("scaled", [x], lambda result, error: None)
             wait_for(lambda: counts.waiting > 0)
             with pytest.raises(InferenceServerException) as full:
                 client.infer("scaled", [x])
             assert full.value.status() == "StatusCode.RESOURCE_EXHAUSTED"
-            wait_for(lambda: bool(seen))
-            assert seen[0].status() == "StatusCode.DEADLINE_EXCEEDED"
-            with pytest.raises(InferenceServerException):
-                client.infer("scaled", [x], client_timeout=0.2)
+            waiting.cancel()
             wait_for(lambda: not counts.waiting)
+            with pytest.raises(InferenceServerException) as late:
+                client.infer("scaled", [x], timeout=200_000)
+            assert late.value.status() == "StatusCode.DEADLINE_EXCEEDED"
+            assert counts.late == 1
             wait_for(lambda: not one.services.drain.open_requests)
 
 

@@ -44,7 +44,7 @@ def check(schemas: dict[str, Any], name: str, value: object) -> None:
 
 def ask(served: Front, text: str, path: str = "generate", **parameters: Any) -> httpx.Response:
     body = {"text_input": text, "parameters": parameters}
-    return httpx.post(f"{served.url}/v2/models/tiny/versions/first/{path}", json=body, timeout=30)
+    return httpx.post(f"{served.url}/v2/models/tiny/versions/first/{path}", json=body, timeout=120)
 
 
 def events(reply: httpx.Response) -> list[dict[str, Any]]:
@@ -171,7 +171,7 @@ def test_a_client_that_goes_away_ends_its_answer(served: Front) -> None:
     undo = slow_down(link._desk.engine, 0.005)
     long = {"text_input": "a", "parameters": {"max_tokens": 4000, "ignore_eos": True}}
     url = f"{served.url}/v2/models/tiny/generate_stream"
-    with httpx.stream("POST", url, json=long, timeout=30) as reply:
+    with httpx.stream("POST", url, json=long, timeout=120) as reply:
         lines = reply.iter_lines()  # kept: freed, it would close the connection itself
         next(lines)
         assert link.open_requests == 1

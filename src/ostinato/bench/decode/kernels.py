@@ -3,12 +3,15 @@
 Of a launch of several steps the profiler sees the first step alone: the others run inside a loop on
 the device, and it records a loop's body once (H200, torch 2.11, 2026-11-30). So steps are counted
 by the kernel that ends each of them, never by the engine.
+
+Prompts of a large batch are taken in over several plans, with steps of those who sit already in
+between. Only what ran once all of them sat is a step of that batch, and is told.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,25 +22,39 @@ from ostinato.bench.decode.rows import KernelTime
 
 _LAST = "_settle"
 """The kernel that runs once in every step; see `kernels/settling.py`."""
+_PROMPTS = "_prefill"
+"""The kernel that no step runs; see `kernels/paged_prefill.py`."""
 _MOST = 24
 _LONGEST = 80
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What ran while the profiler looked, by the name of the kernel.
+class Ran:
+    """One run of a kernel, or a copy, between two times in microseconds."""
+
+    name: str
+    began_us: float
+    ended_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What the kernels of a batch of answers tell.
 
     Attributes:
-        count: How often.
-        us: For how long altogether.
+        first_busy_ms: How long some kernel ran while the first tokens were made: what is missing
+            to the time to the first token passed before, between and behind them.
+        first: The kernels of that, longest first; counts and times are of all of it.
+        steps: The kernels of a step, longest first.
     """
 
-    count: Counter[str]
-    us: Counter[str]
+    first_busy_ms: float | None = None
+    first: tuple[KernelTime, ...] = ()
+    steps: tuple[KernelTime, ...] = ()
 
 
-def kernels_of(first: Callable[[], object], whole: Callable[[], object]) -> tuple[KernelTime, ...]:
-    """Profile a batch of answers; return the kernels of a step, longest first. None on a CPU.
+def kernels_of(first: Callable[[], object], whole: Callable[[], object]) -> Watched:
+    """Profile a batch of answers; nothing is run on a CPU.
 
     Args:
         first: Runs the batch for its first tokens alone.
@@ -47,37 +64,47 @@ def kernels_of(first: Callable[[], object], whole: Callable[[], object]) -> tupl
     included, so the sum is more than a step takes.
     """
     if not torch.cuda.is_available():
+        return Watched()
+    began = _seen(first)
+    return Watched(busy_us(began) / 1e3, _added(began, 1), steps_of(_seen(whole)))
+
+
+def steps_of(ran: Sequence[Ran]) -> tuple[KernelTime, ...]:
+    """Return what a step ran, once no prompt was left; without a step, nothing."""
+    in_order = sorted(ran, key=lambda each: each.began_us)
+    last_prompt = max((at for at, each in enumerate(in_order) if each.name == _PROMPTS), default=-1)
+    ends = [at for at, each in enumerate(in_order) if each.name == _LAST and at > last_prompt]
+    # What the last prompts ran behind their attention ends with a `_LAST` of its own.
+    if len(ends) < 2:
         return ()
-    return steps_between(_seen(first), _seen(whole))
+    return _added(in_order[ends[0] + 1 : ends[-1] + 1], len(ends) - 1)
 
 
-def steps_between(first: Seen, whole: Seen) -> tuple[KernelTime, ...]:
-    """Return what a step ran: `whole` without what the first tokens ran, for one of its steps.
+def busy_us(ran: Iterable[Ran]) -> float:
+    """Return for how long at least one of them ran."""
+    total = until = 0.0
+    for each in sorted(ran, key=lambda each: each.began_us):
+        total += max(each.ended_us - max(each.began_us, until), 0.0)
+        until = max(until, each.ended_us)
+    return total
 
-    What fewer than half of the steps ran is a difference between two prefills, and left out.
-    """
-    steps = whole.count[_LAST] - first.count[_LAST]
-    if steps <= 0:
-        return ()
-    ran = {
-        name: (whole.count[name] - first.count[name], whole.us[name] - first.us[name])
-        for name in whole.count
-    }
-    found = [
-        KernelTime(name[:_LONGEST], count / steps, us / steps)
-        for name, (count, us) in ran.items()
-        if count >= steps / 2 and us > 0
-    ]
+
+def _added(ran: Iterable[Ran], steps: int) -> tuple[KernelTime, ...]:
+    count: Counter[str] = Counter()
+    us: defaultdict[str, float] = defaultdict(float)
+    for each in ran:
+        count[each.name] += 1
+        us[each.name] += each.ended_us - each.began_us
+    found = [KernelTime(name[:_LONGEST], count[name] / steps, us[name] / steps) for name in count]
     return tuple(sorted(found, key=lambda each: -each.us)[:_MOST])
 
 
-def _seen(run: Callable[[], object]) -> Seen:
+def _seen(run: Callable[[], object]) -> list[Ran]:
     with profile(activities=[ProfilerActivity.CUDA]) as watched:
         run()
         torch.cuda.synchronize()
-    seen = Seen(Counter(), Counter())
-    for event in watched.events():
-        if event.device_type == DeviceType.CUDA:
-            seen.us[event.name] += event.device_time_total
-            seen.count[event.name] += 1
-    return seen
+    return [
+        Ran(event.name, event.time_range.start, event.time_range.end)
+        for event in watched.events()
+        if event.device_type == DeviceType.CUDA
+    ]

@@ -39,6 +39,7 @@ class Work:
 @dataclass(frozen=True, slots=True)
 class _Timed:
     seconds: float
+    submit_s: float
     span_s: float
     steps: int
 
@@ -119,11 +120,11 @@ def _row(
     try:
         for _ in range(2):  # the first time, shapes are recorded
             _run(engine, batch, work.new, work, chance)
-        firsts = [_run(engine, batch, 1, work, chance).seconds for _ in range(work.firsts)]
+        begun = [_run(engine, batch, 1, work, chance) for _ in range(work.firsts)]
         wholes = [_run(engine, batch, work.new + 1, work, chance) for _ in range(work.wholes)]
     except Exception as error:  # noqa: BLE001 - it becomes a row of the result, in full view
         return DecodeRow(label, name, batch, error=error_text(error))
-    first = Spread.of([each * 1e6 for each in firsts])
+    first = Spread.of([each.seconds * 1e6 for each in begun])
     first_s = first.median_us / 1e6
     spread = Spread.of([(whole.seconds - first_s) / work.new * 1e6 for whole in wholes])
     spans = [whole.span_s / whole.steps * 1e3 for whole in wholes if whole.steps and whole.span_s]
@@ -139,6 +140,7 @@ def _row(
         span_ms=median(spans) if spans else None,
         floor_ms=floor_ms,
         setting=f"{work.prompt} in, {work.new} out, greedy, K {engine.limits.steps_per_launch}",
+        submit_ms=median(each.submit_s for each in begun) * 1e3,
     )
 
 
@@ -149,9 +151,15 @@ def _with_kernels(row: DecodeRow, engine: Engine, work: Work, chance: random.Ran
         first, whole = (
             partial(_run, engine, row.batch, new, work, chance) for new in (1, work.new + 1)
         )
-        return replace(row, kernels=kernels_of(first, whole))
+        found = kernels_of(first, whole)
     except Exception as error:  # noqa: BLE001 - the row's own numbers are good all the same
         return replace(row, setting=f"{row.setting}; no kernels: {error_text(error)}")
+    return replace(
+        row,
+        first_busy_ms=found.first_busy_ms,
+        first_kernels=found.first,
+        kernels=found.steps,
+    )
 
 
 def _run(engine: Engine, batch: int, new: int, work: Work, chance: random.Random) -> _Timed:
@@ -162,6 +170,7 @@ def _run(engine: Engine, batch: int, new: int, work: Work, chance: random.Random
     before = engine.counts()
     began = perf_counter()
     streams = [engine.ask(prompt, params) for prompt in prompts]
+    submit_s = perf_counter() - began
     outputs = [stream.result() for stream in streams]
     seconds = perf_counter() - began
     for output in outputs:
@@ -169,4 +178,4 @@ def _run(engine: Engine, batch: int, new: int, work: Work, chance: random.Random
             raise output.error
         assert len(output.token_ids) == new, f"{len(output.token_ids)} tokens of {new}"
     after = engine.counts()
-    return _Timed(seconds, after.device_s - before.device_s, after.steps - before.steps)
+    return _Timed(seconds, submit_s, after.device_s - before.device_s, after.steps - before.steps)

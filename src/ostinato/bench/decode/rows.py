@@ -39,7 +39,10 @@ class DecodeRow:
         span_ms: Time per step that launches took on the device, by its own events.
         floor_ms: The weights' bytes at the best read bandwidth of this run.
         setting: What else decides the numbers.
-        kernels: What its steps ran, where that was asked for.
+        submit_ms: Of the time to the first tokens, what it took to hand the whole batch in.
+        first_busy_ms: Of one such time, how long some kernel ran, where kernels were asked for.
+        first_kernels: The kernels of that; counts and times are of all of it, and not per step.
+        kernels: What its steps ran, likewise.
         error: Why there are none.
     """
 
@@ -54,6 +57,9 @@ class DecodeRow:
     span_ms: float | None = None
     floor_ms: float | None = None
     setting: str = ""
+    submit_ms: float | None = None
+    first_busy_ms: float | None = None
+    first_kernels: tuple[KernelTime, ...] = ()
     kernels: tuple[KernelTime, ...] = ()
     error: str = ""
 
@@ -118,11 +124,11 @@ def read_result(file: Path) -> DecodeResult:
     Raises:
         UsageError: OST4024, it is no such file.
     """
-    known = {one.name for one in fields(DecodeRow)}
+    known = {one.name for one in fields(DecodeRow)} - {"first_kernels", "kernels"}
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
         rows = tuple(
-            DecodeRow(**{key: value for key, value in row.items() if key in known - {"kernels"}})
+            DecodeRow(**{key: value for key, value in row.items() if key in known})
             for row in values["rows"]
         )
         return DecodeResult(values, float(values.get("read_tb_s", 0)), values["models"], rows)

@@ -33,7 +33,7 @@ def as_text(result: DecodeResult) -> str:
         said = ", ".join(f"{key} {value}" for key, value in facts.items())
         title = f"{model}: {weights} read per step; {said}"
         parts.append(title + "\n" + aligned(_HEAD, [_cells(row) for row in rows]))
-        parts += [_kernels(row) for row in rows if row.kernels]
+        parts += [_kernels(row) for row in rows if row.kernels or row.first_busy_ms is not None]
     claims = claims_of(result)
     if claims:
         parts.append("\n".join(claim_lines(claims)))
@@ -41,9 +41,19 @@ def as_text(result: DecodeResult) -> str:
 
 
 def _kernels(row: DecodeRow) -> str:
+    name = f"{row.engine}, {row.model}, batch {row.batch}"
     us = sum(each.us for each in row.kernels)
-    lines = [f"{row.engine}, {row.model}, batch {row.batch}: kernels of a step, {us:.1f} us"]
+    lines = [f"{name}: kernels of a step, {us:.1f} us"]
     lines += [f"{each.us:9.1f}  {each.per_step:6.1f} x {each.name}" for each in row.kernels[:12]]
+    if row.first_busy_ms is not None:
+        handed_in = _number(row.submit_ms, ".2f")
+        lines.append(
+            f"{name}: first tokens, kernels run for {row.first_busy_ms:.2f} ms of "
+            f"{_number(row.ttft_ms, '.2f')}; handed in within {handed_in}"
+        )
+        lines += [
+            f"{each.us:9.1f}  {each.per_step:6.0f} x {each.name}" for each in row.first_kernels[:6]
+        ]
     return "\n".join(lines)
 
 

@@ -12,16 +12,20 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ostinato.bench.serve.dummy import write_folder
 from ostinato.errors import ResourceError, UsageError
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 _LOOK_EVERY_S = 0.05
 _END_S = 40.0
@@ -82,7 +86,7 @@ def started(
         ResourceError: OST4042, it ended, or was not ready in time.
     """
     port = _free_port()
-    with tempfile.TemporaryDirectory(prefix="ostinato-bench-") as folder:
+    with leaving_on_sigterm(), tempfile.TemporaryDirectory(prefix="ostinato-bench-") as folder:
         words = [sys.executable, "-m", "ostinato.cli", "serve", "--port", str(port)]
         words += words_for(model, config, options, Path(folder))
         log = Path(folder) / "server.log"
@@ -104,6 +108,26 @@ def started(
             yield Target("127.0.0.1", port, name, facts)
         finally:
             _end(process)
+
+
+@contextmanager
+def leaving_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM, as `timeout` sends it, end this program with all that it started.
+
+    By itself it would end the program alone: a server has a session of its own, and would go on.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's
+        return
+    before = signal.signal(signal.SIGTERM, _leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def words_for(

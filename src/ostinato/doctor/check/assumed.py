@@ -58,6 +58,7 @@ class Assumed(AtenMode):
     Attributes:
         lines: Where a value was assumed, and how often.
         conditions: Lines that asked whether something holds.
+        numbers: Lines that were given other values: one way that Python goes with them was seen.
         mismatches: Where tensors of several devices met, with what torch says.
     """
 
@@ -71,6 +72,7 @@ class Assumed(AtenMode):
         self._condition = condition
         self._is_lenient = is_lenient
         self.conditions: Counter[Line | None] = Counter()
+        self.numbers: Counter[Line | None] = Counter()
         self._made: dict[int, weakref.ref[Tensor]] = {}
 
     def made_here(self, tensor: Tensor) -> bool:
@@ -116,7 +118,7 @@ class Assumed(AtenMode):
         """Return assumed values for a whole tensor."""
         if not self._is_lenient:
             raise DataDependentOutputException(torch.ops.aten._local_scalar_dense.default)
-        self._note()
+        self.numbers[self._note()] += 1
         shape = tuple(int(size) for size in tensor.shape)
         if math.prod(shape) > _LARGEST_SAMPLE:
             raise MemoryError(f"{math.prod(shape)} values would have to be assumed")
@@ -157,6 +159,7 @@ class Assumed(AtenMode):
         if base_name(func) in ("equal", "allclose", "is_nonzero") or dtype is torch.bool:
             self.conditions[line] += 1
             return self._condition == (self.conditions[line] == 1)
+        self.numbers[line] += 1
         if dtype.is_complex:
             return 1 + 0j
         return 1.0 if dtype.is_floating_point else 1

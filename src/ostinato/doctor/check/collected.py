@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import UnsupportedOperatorException
 from ostinato.doctor.check.assumed import Assumed, NoEnd
 from ostinato.doctor.check.estimate import Estimate, estimate
 from ostinato.doctor.check.line import Line, is_raised_by_user, place_of, raised_line, said_place
+from ostinato.doctor.check.one_way import branch_after, one_way_gaps
 from ostinato.doctor.check.placing import Placing
 from ostinato.doctor.check.questions import Blocker, Gap, answered
 from ostinato.doctor.check.rewrite import instead_of
@@ -65,19 +66,27 @@ class Collected:
     def add(self, run: Run) -> None:
         self._runs.append(run)
 
+    @property
+    def stopped_by_itself(self) -> Exception | None:
+        """What the call raised before any value had been assumed; None if nothing."""
+        first = self._runs[0]
+        return None if first.assumed.lines else first.stopped
+
     def checked(self) -> Checked:
         """Return the result."""
         seen = [list(_grouped(self._blockers(run))) for run in self._runs]
         blockers = _merged(seen)
-        gaps = tuple(dict.fromkeys(gap for run in self._runs for gap in _gaps(run)))
+        gaps = dict.fromkeys(gap for run in self._runs for gap in _gaps(run))
+        numbers = dict.fromkeys(line for run in self._runs for line in run.assumed.numbers)
+        gaps |= dict.fromkeys(one_way_gaps(numbers))
         is_complete = any(run.stopped is None for run in self._runs)
         longest = max(self._runs, key=lambda run: len(run.traced.work))
         return Checked(
             target=self._target,
             blockers=blockers,
-            gaps=gaps,
+            gaps=tuple(gaps),
             notes=tuple(dict.fromkeys(note for run in self._runs for note in _notes(run))),
-            answers=answered(blockers, gaps, _evidence(longest), is_complete),
+            answers=answered(blockers, tuple(gaps), _evidence(longest), is_complete),
             assumed=max(sum(run.assumed.lines.values()) for run in self._runs),
             estimate=_estimated(longest) if is_complete else None,
             pretended=str(self._device),
@@ -87,19 +96,18 @@ class Collected:
     def _blockers(self, run: Run) -> Iterator[Blocker]:
         """Yield what stands in the way, in the order in which the runtime would refuse it."""
         yield from _of_inputs(run, self._device)
+        chosen = {each.said: branch_after(each) for each in run.assumed.numbers if each}
         for refusal in run.observation.refusals:
             line = run.traced.lines.get(refusal.where or "")
-            is_branch = (
-                refusal.reason is Reason.HOST_SYNC
-                and line is not None
-                and (line.path, line.line) in run.placing.branches
-            )
+            is_read = refusal.reason is Reason.HOST_SYNC and line is not None
+            branch = chosen.get(line.said) if line and is_read else None
+            asks = line is not None and (line.path, line.line) in run.placing.branches
             yield _blocker(
                 refusal.reason,
                 refusal.op,
-                refusal.detail,
+                refusal.detail + (f"; it decides {_where(branch, line)}" if branch else ""),
                 line,
-                is_branch=is_branch,
+                is_branch=is_read and (asks or branch is not None),
                 place=None if refusal.where in run.above else said_place(refusal.where),
             )
         for op, line, text in run.assumed.mismatches:
@@ -156,6 +164,11 @@ def _blocker(
     return Blocker(str(reason), op, place, detail, advice, is_branch=is_branch)
 
 
+def _where(branch: Place, read: Line | None) -> str:
+    is_here = read is not None and branch.line == read.line
+    return "which way the code goes" if is_here else f"the branch at {branch}"
+
+
 def _of_inputs(run: Run, device: torch.device) -> Iterator[Blocker]:
     places = set()
     for leaf in run.inputs:
@@ -190,7 +203,9 @@ def _of_outputs(run: Run) -> Iterator[Blocker]:
                 detail = f"{path or 'the result'} is no plain tensor: {leaf.layout}"
                 yield _blocker(Reason.UNSUPPORTED_OUTPUT, "the result", detail, None)
         elif id(leaf) not in given and not isinstance(value_spec(leaf), ValueSpec):
-            detail = f"{path or 'the result'} is a {type(leaf).__name__}, made anew by each run"
+            detail = (
+                f"{path or 'the result'} is of type {type(leaf).__name__}, made anew by each run"
+            )
             yield _blocker(Reason.UNSUPPORTED_OUTPUT, "the result", detail, None)
 
 

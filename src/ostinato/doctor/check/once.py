@@ -99,7 +99,7 @@ def _observed(
                 [leaf for leaf in leaves if isinstance(leaf, Tensor)],
                 device=GPU,
                 generators=[*found.generators, *_generators(leaves)],
-                names=found.names,
+                names=None if found.reads_any_name else found.names,
             )
             observation.restore()
             changed = [*Effects.foreseen(found), *effects.found()]

@@ -39,11 +39,16 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Something that could not be looked at, and what would settle it."""
+    """Something that could not be looked at, and what would settle it.
+
+    Attributes:
+        opens: Keys of the questions that it leaves open, unless something else answers them.
+    """
 
     what: str
     place: Place | None
     settles_it: str
+    opens: frozenset[str] = frozenset({"rest"})
 
 
 class Holds(StrEnum):
@@ -106,6 +111,9 @@ QUESTIONS = (
     ),
 )
 
+OF_THE_WAY = frozenset(each.key for each in QUESTIONS) - {"inputs"}
+"""Questions that only hold for the ways through the code that were followed."""
+
 
 def answered(
     blockers: Sequence[Blocker], gaps: Sequence[Gap], evidence: dict[str, str], is_complete: bool
@@ -117,6 +125,12 @@ def answered(
         is_complete: Whether a run came to its end; else a question without a no is open.
     """
     return tuple(_answer(each, blockers, gaps, evidence, is_complete) for each in QUESTIONS)
+
+
+def _open_at(gap: Gap, is_asked_of_branches: bool) -> str:
+    if gap.opens == OF_THE_WAY and not is_asked_of_branches:
+        return "only one way was followed"
+    return str(gap.place) if gap.place else gap.what
 
 
 def _answer(
@@ -137,6 +151,9 @@ def _answer(
         places = {str(each.place) if each.place else each.op: None for each in found}
         more = f" and {len(places) - 1} more" if len(places) > 1 else ""
         return Answer(question.key, question.text, Holds.NO, next(iter(places)) + more)
-    if not is_complete or (gaps and question.key == "rest"):
+    if not is_complete:
         return Answer(question.key, question.text, Holds.UNKNOWN, seen or "the run did not end")
+    for gap in gaps:
+        if question.key in gap.opens:
+            return Answer(question.key, question.text, Holds.UNKNOWN, _open_at(gap, branches))
     return Answer(question.key, question.text, Holds.YES, seen)

@@ -22,7 +22,7 @@ def as_text(checked: Checked) -> str:
 
 def _lines(checked: Checked) -> Iterator[str]:
     count = len(checked.blockers)
-    why = f": {count} place{'s' * (count != 1)} in the way" if count else ""
+    why = f": {_count(count, 'place')} in the way" if count else ""
     yield f"{checked.target} {_SAID[checked.verdict]}{why}"
     yield f"  checked without a GPU: torch {checked.torch}, {checked.pretended} pretended"
     yield ""
@@ -43,10 +43,10 @@ def _lines(checked: Checked) -> Iterator[str]:
         yield from (f"  note: {note}" for note in checked.notes)
     if checked.assumed:
         yield ""
-        yield (
-            f"  {checked.assumed} reads of the host were answered with assumed values, so that "
-            "more than the first is shown"
-        )
+        reads = "1 read of the host was" if checked.assumed == 1 else (
+            f"{checked.assumed} reads of the host were"
+        )  # fmt: skip
+        yield f"  {reads} answered with assumed values, so that more than the first is shown"
     yield from _of_estimate(checked)
 
 
@@ -68,7 +68,8 @@ def _of_estimate(checked: Checked) -> Iterator[str]:
     if found is None:
         return
     yield ""
-    yield f"  launches  {found.launches} a call, from {found.calls} calls of torch (inferred)"
+    calls = _count(found.calls, "call")
+    yield f"  launches  {found.launches} a call, from {calls} of torch (inferred)"
     is_blocked = checked.verdict is not Verdict.CAPTURABLE
     could = "once nothing is in the way, " if is_blocked else ""
     yield (
@@ -76,6 +77,10 @@ def _of_estimate(checked: Checked) -> Iterator[str]:
         f"{_us(found.replayed_us)} replayed, of which the GPU works {_us(found.gpu_us)} (inferred)"
     )
     yield f"            from constants of {found.constants}; measure on your own machine"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _us(us: float) -> str:

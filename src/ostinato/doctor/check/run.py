@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ostinato.doctor.check.assumed import Assumed
 from ostinato.doctor.check.collected import Collected
+from ostinato.doctor.check.eager import refuse_if_it_fails_by_itself
 from ostinato.doctor.check.once import GPU, run_once
 from ostinato.doctor.check.placing import Placing
 from ostinato.doctor.check.pretended import PretendedMode
@@ -48,7 +49,8 @@ def check(factory: Callable[[], object], *, target: str = "", gpus: int = 1) -> 
         gpus: How many GPUs to pretend.
 
     Raises:
-        UsageError: OST7051, the factory returns something else; OST7052, it raises.
+        UsageError: OST7051, the factory returns something else; OST7052, it raises; OST7054, the
+            call that it returns raises by itself, captured or not.
     """
     with pretended_cuda(gpus) as current, _silent(_FAKES):
         mode = PretendedMode()
@@ -60,6 +62,8 @@ def check(factory: Callable[[], object], *, target: str = "", gpus: int = 1) -> 
             read = run_once(call, mode, current, onto, collected, condition=condition)
             if not read:
                 break
+        if (stopped := collected.stopped_by_itself) is not None:
+            refuse_if_it_fails_by_itself(factory, call, stopped)
         return collected.checked()
 
 

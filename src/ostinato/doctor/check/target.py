@@ -12,6 +12,8 @@ The callable may be a function, a module, a bound method or what `ostinato.graph
 from __future__ import annotations
 
 import importlib
+import inspect
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ from ostinato.errors import UsageError
 _WANTED = "name a function of that module that takes no arguments"
 _GPU_WORDS = ("cuda", "nvidia", "gpu")
 _FORMS = "return (callable, args) or (callable, args, kwargs)"
+_NO_COROUTINE = "use a plain function (def) that makes the one synchronous call to be recorded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ def find_factory(target: str) -> Callable[[], object]:
             f"{target!r} is not of the form pkg.mod:factory",
             "name the module and the function, such as `ostinato check app.model:example`",
         )
+    if module_name.endswith(".py") or "/" in module_name:
+        raise _is_a_file(module_name, path)
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -78,9 +83,29 @@ def _named(module_name: str, path: str) -> Callable[[], object]:
         found = getattr(found, name)
     if not callable(found):
         kind = type(found).__name__
-        raise _unfound(f"{module_name}:{path} is a {kind}, and not a function", _WANTED)
+        problem = f"{module_name}:{path} is of type {kind}, and no function"
+        raise _unfound(problem, _WANTED)
     factory: Callable[[], object] = found
     return factory
+
+
+def _is_a_file(name: str, function: str) -> UsageError:
+    """Say how to name a file's function: by the module that the file is, from its folder."""
+    file = Path(name).resolve()
+    if not file.is_file():
+        return _unfound(f"there is no file {name!r}", "name a module: pkg.mod:factory")
+    parts = [file.stem]
+    folder = file.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    problem = f"{name!r} is a file; a module is wanted"
+    if file.suffix != ".py" or "." in file.stem or parts[0] in sys.stdlib_module_names:
+        renamed = "give the file a name that can be imported, such as my_model.py, and name it"
+        return _unfound(problem, f"{renamed} without the ending: my_model:{function}")
+    go_there = "" if folder == Path.cwd() else f"cd {shlex.quote(str(folder))} && "
+    command = shlex.quote(f"{'.'.join(parts)}:{function}")
+    return _unfound(problem, f"run `{go_there}ostinato check {command}`")
 
 
 def _unfound(problem: str, remedy: str) -> UsageError:
@@ -103,10 +128,15 @@ def read_call(made: object) -> Call:
     """
     from torch import Tensor
 
+    if inspect.iscoroutine(made):
+        made.close()  # or Python would warn that nobody awaited it
+        raise _unread("the factory is a coroutine function (async def)", _NO_COROUTINE)
     if isinstance(made, Mapping) and callable(made.get("fn")):
         made = (made["fn"], made.get("args", ()), made.get("kwargs", {}))
     if not isinstance(made, tuple | list) or not 2 <= len(made) <= 3 or not callable(made[0]):
         raise _unread(f"the factory returned {_said(made)}")
+    if inspect.iscoroutinefunction(made[0]):
+        raise _unread("the callable is a coroutine function (async def)", _NO_COROUTINE)
     fn, args, kwargs = made[0], made[1], made[2] if len(made) == 3 else {}
     if isinstance(args, Tensor):
         args = (args,)
@@ -119,12 +149,12 @@ def read_call(made: object) -> Call:
     return Call(fn, tuple(args), dict(kwargs))
 
 
-def _unread(problem: str) -> UsageError:
-    return UsageError(problem, code="OST7051", remedy=_FORMS)
+def _unread(problem: str, remedy: str = _FORMS) -> UsageError:
+    return UsageError(problem, code="OST7051", remedy=remedy)
 
 
 def _said(value: object) -> str:
     if isinstance(value, tuple | list):
         kinds = ", ".join(type(item).__name__ for item in value)
         return f"a {type(value).__name__} of ({kinds})"
-    return f"a {type(value).__name__}"
+    return f"something of type {type(value).__name__}"

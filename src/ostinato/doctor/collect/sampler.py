@@ -71,6 +71,8 @@ class _Thread:
     runs: int = 0
     waits: int = 0
     wait_us: float = 0.0
+    watched_ns: float = 0.0
+    lacked_ns: int = 0  # ready, and no CPU to run on
     in_steps: bool = False
     holds: int = 0  # ran while another waited
     stood: int = 0  # asleep as for the GIL
@@ -203,6 +205,8 @@ class Sampler:
         moved = position != thread.position or ran_ns > _HOLDS * passed_ns
         thread.position = position
         thread.samples += 1
+        thread.watched_ns += passed_ns
+        thread.lacked_ns += ready_ns
         lost_ns = passed_ns - ran_ns - ready_ns
         on_cpu = ran_ns > 0.5 * passed_ns
         calls_out = is_blocking(frame, self._unread)
@@ -270,7 +274,8 @@ class Sampler:
 def _wants_the_gil(thread: _Thread) -> bool:
     """Whether what a thread lost since the last look was lost to the GIL; asked where it lost much.
 
-    One that is awake now slept before: most likely in what it has slept in most often.
+    One that is awake now slept before: most likely in what it has slept in most often. Where it was
+    never seen asleep it may as well have stood at a lock, or lacked a CPU: then it does not count.
     """
     sleep = thread.times.sleep()
     if sleep is Sleep.FOR_A_WHILE:
@@ -279,7 +284,7 @@ def _wants_the_gil(thread: _Thread) -> bool:
     if sleep in (Sleep.ON_A_THREAD, Sleep.IN_A_CALL):
         thread.slept += 1
         return False
-    return thread.stood >= thread.slept
+    return sleep is Sleep.UNKNOWN or thread.stood > thread.slept
 
 
 def _is_in_a_call(thread: _Thread) -> bool:
@@ -307,6 +312,7 @@ def _use(thread: _Thread) -> ThreadUse:
         runs=thread.runs / thread.samples,
         waits=thread.waits / thread.samples,
         samples=thread.samples,
+        ready=min(1.0, thread.lacked_ns / thread.watched_ns) if thread.watched_ns else 0.0,
         wait_us=thread.wait_us,
         place=_most(thread.holding_at) or _most(thread.running_at),
         holds=thread.holds,

@@ -135,6 +135,7 @@ class Function:
         inference: It is decorated with no_grad or inference_mode.
         trains: It calls backward or an optimizer.
         once: Its name says that it runs once: `__init__`, `load_...`.
+        unreleased: Locks that it acquires by hand and does not release: whoever does may be near.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Function:
     trains: bool = False
     once: bool = False
     runs_model: bool = False
+    unreleased: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)

@@ -66,10 +66,13 @@ class Statements:
         """Follow `lock.acquire()` and `lock.release()` on lines of their own."""
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             return
+        scene, lock = self.scene, ast.unparse(node.func.value)
         if node.func.attr == "acquire" and self._is_lock(node.func.value):
-            self.scene.locks = (*self.scene.locks, ast.unparse(node.func.value))
-        elif node.func.attr == "release" and self.scene.locks:
-            self.scene.locks = self.scene.locks[:-1]
+            scene.locks = (*scene.locks, lock)
+            scene.function.unreleased.add(lock)
+        elif node.func.attr == "release" and lock in scene.locks:
+            scene.locks = tuple(held for held in scene.locks if held != lock)
+            scene.function.unreleased.discard(lock)
 
     def _assign(self, node: ast.Assign) -> bool:
         self.scene.copies.clear()

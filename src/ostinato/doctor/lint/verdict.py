@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from ostinato.doctor.lint.facts import Call, Function, Module, Pause, Scope, Sighting, Wait, Wants
@@ -53,10 +54,12 @@ class _Judge:
 
     def findings(self, function: Function) -> Iterator[Seen]:
         """Yield what holds of a function."""
+        told = set()
         for sighting in function.sightings:
             if self._counts(function, sighting) and self._holds(function, sighting):
+                told.add(sighting.spot)
                 yield self._seen(function, sighting.code, sighting.spot, sighting.fact)
-        yield from self._locks(function)
+        yield from self._locks(function, told)
         if function.is_async:
             yield from self._coroutine(function)
 
@@ -107,13 +110,15 @@ class _Judge:
         )
         return any(worker is not None and self.reach.runs_model(worker) for worker in workers)
 
-    def _locks(self, function: Function) -> Iterator[Seen]:
+    def _locks(self, function: Function, told: AbstractSet[Spot]) -> Iterator[Seen]:
+        """Yield waits under a lock; if it may be released elsewhere, those not told yet."""
         if not self.project.module_of[function.name].names_torch and not function.is_async:
             allowed = _HELD - {Pause.GPU}
         else:
             allowed = _HELD
         for wait in function.waits:
             counts = wait.locked and not wait.guarded and wait.pause in allowed
+            counts = counts and not (wait.locked in function.unreleased and wait.spot in told)
             if counts and self._holds(function, wait):
                 yield self._held(function, wait, wait.locked or "")
         for call in function.calls:

@@ -1,6 +1,7 @@
 """OST504 gc-pause-in-step.
 
-What it sees: every run of the garbage collector, and whether it fell into a step.
+What it sees: every run of the garbage collector, how long it had a CPU, and whether it fell into a
+step.
 How it decides: after the first steps, three or more inside of steps take 1 ms each and 3 % of all
 steps together, or a single one takes 20 ms and half of a step: somebody's slow request.
 """

@@ -4,6 +4,8 @@ What it sees: samples of every thread: who ran, and who wanted the GIL and had i
 How it decides: at least 10 samples, and in a tenth of them or more one thread waited while another
 held it; of those that waited, the one that makes the steps counts first. A thread's waiting time is
 what passed, less its time on a CPU and its time ready without one.
+Where two threads or more stood ready without a CPU for a third of the time, nobody can tell whether
+they would have waited for the GIL: it abstains.
 """
 
 from __future__ import annotations
@@ -12,19 +14,38 @@ from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost
 from ostinato.doctor.interpreter_use import Gil, ThreadUse
-from ostinato.doctor.probe import Verdict, cost_in_steps, percent
+from ostinato.doctor.probe import Verdict, abstain, cost_in_steps, percent
 from ostinato.units import format_us
 
 RULE = RULES["OST501"]
 _SAMPLES = 10
 _CONTENDED = 0.1
 _WAITS = 0.1
+_STARVED = 1 / 3
 
 
 def probe(evidence: Evidence) -> Verdict:
     """Find threads that wait for each other to run Python."""
     gil = evidence.gil
-    if gil is None or gil.samples < _SAMPLES or gil.contended < _CONTENDED:
+    if gil is None:
+        return None
+    return _found(evidence, gil) or _too_busy(gil)
+
+
+def _too_busy(gil: Gil) -> Verdict:
+    starved = [t for t in gil.threads if t.runs >= _WAITS and t.ready >= _STARVED]
+    if len(starved) < 2:
+        return None
+    most = max(starved, key=lambda thread: thread.ready)
+    why = (
+        f"{len(starved)} threads stood ready without a CPU for up to {percent(most.ready)} of the "
+        "time, which hides how long they would wait for the GIL"
+    )
+    return abstain(RULE, why, "watch the program on a machine with CPUs to spare")
+
+
+def _found(evidence: Evidence, gil: Gil) -> Verdict:
+    if gil.samples < _SAMPLES or gil.contended < _CONTENDED:
         return None
     waiters = [t for t in gil.threads if t.waits >= _WAITS and not _is_brief(t)]
     if not waiters or len([t for t in gil.threads if t.runs + t.waits >= _WAITS]) < 2:

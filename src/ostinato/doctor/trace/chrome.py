@@ -37,11 +37,12 @@ def read_chrome(path: Path, step: str) -> Evidence:
     """Return the evidence of a Chrome trace.
 
     Raises:
-        UsageError: OST7061, the file holds no events at all.
+        UsageError: OST7061, the file holds no events at all, or none that is whole.
     """
     stream = ChromeStream(path)
-    host = _HostSide(step)
+    host, whole = _HostSide(step), 0
     for event in stream:
+        whole += _is_whole(event)
         host.take(event)
     damage = stream.damage
     if not stream.is_trace or not stream.events:
@@ -51,6 +52,14 @@ def read_chrome(path: Path, step: str) -> Evidence:
             code="OST7061",
             remedy="give the file that torch.profiler's export_chrome_trace wrote",
         )
+    if not whole:
+        raise UsageError(
+            f"{path} is damaged: not one of its events is whole ({stream.events} read); an event "
+            'needs a kind in "ph", and one with a length numbers in "ts" and "dur"',
+            code="OST7061",
+            remedy="record the trace anew, and give the file as torch.profiler wrote it",
+        )
+    broken = stream.events - whole
     device = _DeviceSide(host.timeline, host.copy_calls)
     waits = waits_of(host.marks, host.syncs, host.copy_calls)
     frames = Frames([wait.seen for wait in waits])
@@ -60,6 +69,9 @@ def read_chrome(path: Path, step: str) -> Evidence:
             frames.take(event)
     if damage:
         host.timeline.problems.append(f"the trace is damaged: {damage}; what came before is used")
+    if broken:
+        words = f"{broken} of {stream.events} events are malformed, and were passed over"
+        host.timeline.problems.append(f"the trace is damaged: {words}")
     if host.dropped:
         host.timeline.problems.append(f"{host.dropped} calls of torch beyond {_MOST_MARKS} unread")
     host.timeline.waits = kept(waits, device.directions, host.timeline.has_device)
@@ -164,6 +176,14 @@ def _stretch(
     thread = f"{event.get('pid')}/{event.get('tid')}"
     given = args if isinstance(args, dict) else {}
     return str(event.get("name", "")), thread, float(at), max(0.0, float(us)), given  # type: ignore[arg-type]
+
+
+def _is_whole(event: dict[str, Any]) -> bool:
+    """Whether an event has what its kind needs; what is odd in another way is passed over too."""
+    kind = event.get("ph")
+    if kind != "X":
+        return isinstance(kind, str)
+    return _is_time(event.get("ts")) and _is_time(event.get("dur"))
 
 
 def _is_time(value: object) -> bool:

@@ -87,6 +87,14 @@ class Scheduler:
         """
         self._ledger.check_entry(request, room_for)
 
+    def check_length(self, request: Request) -> None:
+        """Refuse a prompt that could never run; of limits that never change, so from any thread.
+
+        Raises:
+            PromptTooLong: OST5002, as `submit`.
+        """
+        self._ledger.room_for_answer(len(request.prompt_ids))
+
     def cancel(self, request_id: str) -> bool:
         """End a request, waiting or running; False if it does not live any more.
 

@@ -54,11 +54,12 @@ class Ledger:
         """Refuse a request that cannot come in; return how many tokens its answer may have."""
         if request.request_id in self.live:
             raise taken_name(request.request_id)
-        room = self._room_for_answer(len(request.prompt_ids))
+        room = self.room_for_answer(len(request.prompt_ids))
         self.waiting.check_room(len(request.prompt_ids), room_for)
         return room
 
-    def _room_for_answer(self, prompt_tokens: int) -> int:
+    def room_for_answer(self, prompt_tokens: int) -> int:
+        """Return how many tokens may follow a prompt of so many, or refuse it."""
         paged = self.holdings.capacity * self.limits.page_tokens
         model = self.limits.max_model_len
         if prompt_tokens >= model:

@@ -96,7 +96,7 @@ class Compiler:
         with self._lock:
             shared = self._known.get(schema)
             if shared is None:
-                shared = self._workers.submit(self._compile, schema)
+                shared = self._begin(schema)
                 self._known[schema] = shared
             self._known.move_to_end(schema)
             while len(self._known) > _MOST_KEPT:
@@ -104,6 +104,14 @@ class Compiler:
         own: Future[Compiled] = Future()  # of its own: whoever cancels it cancels nobody else's
         shared.add_done_callback(lambda done: _hand_on(done, own))
         return own
+
+    def _begin(self, schema: Schema) -> Future[Compiled]:
+        try:
+            return self._workers.submit(self._compile, schema)
+        except RuntimeError:  # `close` has been called meanwhile
+            ended: Future[Compiled] = Future()
+            ended.set_exception(closed())
+            return ended
 
     def close(self) -> None:
         """End the processes. What is being compiled is waited for; what waits is given up."""
@@ -156,7 +164,7 @@ class Compiler:
 
     def _usable_tokenizer(self) -> tokenizers.Tokenizer:
         if self._tokenizer is None:
-            raise tokenizer_unusable("it has none")
+            raise tokenizer_unusable("the model has none")
         return self._tokenizer
 
     def _idle_trial(self) -> Trial | None:

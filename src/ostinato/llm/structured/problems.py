@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ostinato.errors import OstinatoError, ResourceError, UsageError
+from ostinato.llm.structured.wording import said_of_schema
 
 _MOST_LETTERS = 400
 
@@ -27,21 +28,24 @@ def said_by(error: BaseException) -> str:
 
 
 def not_compiled(problem: str) -> UsageError:
-    """Return the refusal of a schema, with the compiler's own words."""
+    """Return the refusal of a schema: what is wrong with it, and then the compiler's own words."""
     if "NoExtension" in problem:  # such as a list that must hold itself
         return nothing_allowed(0, "")
+    line = _line(problem)
     return UsageError(
-        f"no grammar can be made of the schema: {_short(problem)}",
+        f"no grammar can be made of the schema: {said_of_schema(line)}; in the compiler's words: "
+        f"{_short(line)}",
         code="OST5062",
-        remedy="correct the schema, or leave out what is not supported",
+        remedy="correct the schema, or leave out what no answer can be kept to",
     )
 
 
 def nothing_allowed(tokens: int, problem: str) -> UsageError:
     """Return the end of an answer that no token may continue."""
+    after = f"after {tokens} token{'s' * (tokens != 1)}" if tokens else "from the beginning"
     return UsageError(
-        f"the grammar allows no token after {tokens} tokens"
-        + (f": {_short(problem)}" if problem else ""),
+        f"the schema lets nothing follow {after}"
+        + (f": in the compiler's words, {_short(_line(problem))}" if problem else ""),
         code="OST5064",
         remedy="ask for something that can be finished, and that the model's tokens can spell",
     )
@@ -50,7 +54,8 @@ def nothing_allowed(tokens: int, problem: str) -> UsageError:
 def tokenizer_unusable(problem: str) -> UsageError:
     """Return the refusal of any schema, for want of a tokenizer."""
     return UsageError(
-        f"the model's tokenizer cannot keep to a schema: {_short(problem)}",
+        f"a schema was given, and this model's answers cannot be kept to one, for its tokenizer "
+        f"does not say what its tokens spell: {_short(_line(problem))}",
         code="OST5065",
         remedy="leave schema out, or use a model whose folder has a tokenizer.json",
     )
@@ -68,13 +73,17 @@ def closed() -> ResourceError:
 def not_installed(error: ImportError) -> UsageError:
     """Return the refusal of any schema, for want of the package."""
     return UsageError(
-        f"a schema needs the package llguidance, which cannot be imported: {error}",
+        "a schema was given, and what keeps answers to one, the extra 'structured', is not "
+        f"installed: {error}",
         code="OST5061",
         remedy="pip install 'ostinato[structured]'",
     )
 
 
-def _short(problem: str) -> str:
+def _line(problem: str) -> str:
     """In one line, and without the compiler's remark that it leaves details out."""
-    line = " ".join(problem.replace("<non-verbose/>", "").split())
+    return " ".join(problem.replace("<non-verbose/>", "").split())
+
+
+def _short(line: str) -> str:
     return line if len(line) <= _MOST_LETTERS else line[:_MOST_LETTERS] + "…"

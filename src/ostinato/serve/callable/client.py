@@ -19,7 +19,16 @@ import msgspec
 from ostinato.errors import OstinatoError
 from ostinato.serve.callable import messages
 from ostinato.serve.callable.arrays import Arrays, rows_of
-from ostinato.serve.callable.faults import broken, closing, queue_full, too_late, too_many_rows
+from ostinato.serve.callable.faults import (
+    Failure,
+    absent,
+    closing,
+    fatal,
+    given_up,
+    queue_full,
+    too_late,
+    too_many_rows,
+)
 from ostinato.serve.callable.service import Description, Numbers, hanging
 
 _READ_BYTES = 1 << 20
@@ -42,9 +51,13 @@ class CallableClient:
 
     Args:
         path: Where the process listens, and the one that takes its place will.
+
+    Attributes:
+        greetings: How many processes have been ready so far.
     """
 
     def __init__(self, path: str) -> None:
+        self.greetings = 0
         self._path = path
         self._keys = count()
         self._open: dict[int, _Open] = {}
@@ -56,6 +69,7 @@ class CallableClient:
         self._running_s = 0.0
         self._heard_at = monotonic()
         self._why_broken = ""
+        self._cause: Failure | None = None
         self._is_draining = False
 
     @property
@@ -66,7 +80,7 @@ class CallableClient:
             ResourceError: OST6056, the process has not introduced itself yet.
         """
         if self._description is None:
-            raise broken(self._why_broken or "is not ready yet")
+            raise given_up(self._why_broken) if self._why_broken else absent()
         return self._description
 
     @property
@@ -100,12 +114,13 @@ class CallableClient:
         """Wait until the model is warm.
 
         Raises:
-            ResourceError: OST6056, it never will be.
+            OstinatoError: It never will be: what its process failed with (OST6052, OST6055 or what
+                the factory raised of ours), or OST6056 where that left no word.
         """
         self.start()
         await self._known.wait()
         if self._why_broken:
-            raise broken(self._why_broken)
+            raise self._cause.error() if self._cause else given_up(self._why_broken)
 
     async def infer(
         self, inputs: Arrays, *, priority: int = 0, timeout_s: float | None = None
@@ -117,8 +132,8 @@ class CallableClient:
             raise too_many_rows(rows, described.max_batch)
         if self._is_draining:
             raise closing()
-        if self._writer is None and len(self._open) >= described.max_waiting:
-            raise queue_full(len(self._open), _RESTART_S)  # nobody there to say so
+        if self._writer is None and self._waiting >= described.max_waiting:
+            raise queue_full(self._waiting, _RESTART_S)  # nobody there to say so
         key = next(self._keys)
         message = messages.Infer(key, dict(inputs), priority, timeout_s)
         try:
@@ -152,15 +167,24 @@ class CallableClient:
                     await task
         self._fail_all(closing())
 
-    def break_off(self, why: str) -> None:
-        """Say that no process will come any more; whoever waits is told."""
-        self._why_broken = why
+    def break_off(self, why: str, cause: Failure | None = None) -> None:
+        """Say that no process will come any more; whoever waits is told.
+
+        Args:
+            cause: What it failed with, which is for who serves it and not for clients.
+        """
+        self._why_broken, self._cause = why, cause
         self._known.set()
-        self._fail_all(broken(why))
+        self._fail_all(given_up(why))
+
+    @property
+    def _waiting(self) -> int:
+        """Requests alone: what else is asked, such as how the process stands, takes no place."""
+        return sum(isinstance(one.message, messages.Infer) for one in self._open.values())
 
     async def _ask(self, message: messages.Infer | messages.Count | messages.Drain) -> Any:
         if self._why_broken:
-            raise broken(self._why_broken)
+            raise given_up(self._why_broken)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._open[message.key] = asked = _Open(message, answer)
         self._send(asked)
@@ -214,6 +238,7 @@ class CallableClient:
             case messages.Hello(description):
                 self._description = description
                 self._writer = writer
+                self.greetings += 1
                 self._known.set()
                 for asked in self._open.values():
                     self._send(asked)
@@ -236,7 +261,7 @@ class CallableClient:
     def _drop_sent_twice(self) -> None:
         for asked in self._open.values():
             if asked.sendings >= _MOST_SENDINGS and not asked.answer.done():
-                asked.answer.set_exception(broken("ended twice with this request"))
+                asked.answer.set_exception(fatal())
 
     def _fail_all(self, error: OstinatoError) -> None:
         for asked in self._open.values():

@@ -15,6 +15,7 @@ from typing import Any
 
 from ostinato.errors import OstinatoError, UsageError
 from ostinato.serve.callable.arrays import TensorSpec
+from ostinato.serve.callable.blame import words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +72,15 @@ def make(path: str, *arguments: object) -> Servable:
         made = found(*arguments)
     except OstinatoError:
         raise
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:
+        is_lost = isinstance(error, ModuleNotFoundError) and module_name.startswith(
+            error.name or module_name
+        )
         raise _unfit(
-            f"{path} cannot be called: {said:.300}", "call it in a Python shell"
+            f"{path} cannot be called: {words_of(error)}",
+            "start it in the folder of the module, or put that folder on PYTHONPATH"
+            if is_lost
+            else "correct what is raised there; calling it in a Python shell shows the same",
         ) from error
     if not isinstance(made, Servable):
         raise _unfit(

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from ostinato.errors import OstinatoError, ResourceError, UsageError
+from ostinato.serve.callable.blame import words_of
 
 _log = logging.getLogger(__name__)
 
@@ -117,18 +118,45 @@ def failed(error: BaseException) -> ResourceError:
 def failed_on_zeros(error: BaseException) -> ResourceError:
     """Return the error of a callable that raised while it was warmed; for who serves it."""
     return ResourceError(
-        f"the model failed on zeros: {type(error).__name__}: {str(error)[:300]}",
+        f"the model failed on zeros: {words_of(error)}",
         code="OST6055",
         remedy="call it with zeros of the declared shapes in a Python shell",
     )
 
 
-def broken(what: str) -> ResourceError:
-    """Return the error of a request whose model is gone."""
+def not_started(error: BaseException) -> ResourceError:
+    """Return the error of a callable that could not be made ready; for who serves it."""
     return ResourceError(
-        f"the model's process {what}",
+        f"the model could not be made ready: {words_of(error)}",
         code="OST6056",
-        remedy="send it again; the server's log says why the process ended",
+        remedy="correct what is raised there; the traceback stands above",
+    )
+
+
+def absent() -> ResourceError:
+    """Return the error of a request that comes before the model is there."""
+    return ResourceError(
+        "the model's process is not ready yet",
+        code="OST6056",
+        remedy="send it again in a few seconds",
+    )
+
+
+def fatal() -> ResourceError:
+    """Return the error of a request that two processes of the model ended with."""
+    return ResourceError(
+        "the model's process ended twice with this request",
+        code="OST6056",
+        remedy="do not send it again; the server's log says why the process ended",
+    )
+
+
+def given_up(what: str) -> ResourceError:
+    """Return the error of a request whose model is gone for good."""
+    return ResourceError(
+        f"the model's process {what}, and no other one is started",
+        code="OST6056",
+        remedy="send it to another server; the log of this one says why",
     )
 
 

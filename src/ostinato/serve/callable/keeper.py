@@ -4,7 +4,8 @@ Several front ends may share one process: the first to lock its file starts it, 
 end goes, so does the process, and the next front end has the lock.
 
 A process that is not fit to be served (a wrong factory) is not tried again; neither is one that
-ends again and again within seconds. What it writes goes to this process's standard error.
+ends again and again within seconds, or before it is ready, however long that takes. What it writes
+goes to this process's standard error.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ logger = logging.getLogger("ostinato.serve")
 
 _MOST_ENDS = 3
 _WITHIN_S = 30.0
-_KILL_AFTER_S = 5.0
+_KILL_AFTER_S = 1.0
 _LOOK_EVERY_S = 0.2
 
 
@@ -54,7 +55,8 @@ async def served(
         name: As clients call the model; its metrics are told under it, none without.
 
     Raises:
-        ResourceError: OST6056, the process ended before it was ready.
+        OstinatoError: What the process failed with before it was ready; see
+            `CallableClient.wait_ready`.
     """
     folder = tempfile.mkdtemp(prefix="ostinato-")
     socket = str(share or f"{folder}/model.sock")
@@ -94,16 +96,24 @@ async def _lock(path: str) -> AsyncIterator[None]:
 
 async def _keep_running(setup: Setup, client: CallableClient) -> None:
     ends: deque[float] = deque(maxlen=_MOST_ENDS)
+    in_vain = 0
     words = [sys.executable, "-m", "ostinato.serve.callable.process"]
     while True:
+        greetings = client.greetings
         status = await _run([*words, msgspec.json.encode(setup).decode()])
+        in_vain = in_vain + 1 if client.greetings == greetings else 0
+        cause = setup.take_failure()
         ends.append(monotonic())
         logger.error("the process of %s ended with status %s", setup.factory, status)
         if status == EXIT_UNFIT:
-            client.break_off("could not load the callable; its error stands in the log")
+            client.break_off("could not load the model", cause)
             return
         if len(ends) == _MOST_ENDS and ends[-1] - ends[0] < _WITHIN_S:
-            client.break_off(f"ended {_MOST_ENDS} times within {_WITHIN_S:g} s, last with {status}")
+            said = f"ended {_MOST_ENDS} times within {_WITHIN_S:g} s, last with status {status}"
+            client.break_off(said, cause)
+            return
+        if in_vain == _MOST_ENDS:
+            client.break_off(f"ended {in_vain} times before it was ready", cause)
             return
 
 
@@ -115,7 +125,9 @@ async def _run(words: Sequence[str]) -> int:
     finally:
         if process.returncode is None:
             assert process.stdin is not None
-            process.stdin.close()  # it ends by itself
+            process.stdin.close()
+            # One that is being loaded does not see that: it would hold a stop up for seconds.
+            process.terminate()
             try:
                 async with asyncio.timeout(_KILL_AFTER_S):
                     await process.wait()

@@ -12,6 +12,7 @@ import asyncio
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,12 @@ import msgspec
 from ostinato.errors import OstinatoError
 from ostinato.serve.callable import messages
 from ostinato.serve.callable.arrays import Arrays
+from ostinato.serve.callable.blame import traceback_of
 from ostinato.serve.callable.declaration import make
-from ostinato.serve.callable.faults import Failure, failed
+from ostinato.serve.callable.faults import Failure, failed, not_started
 from ostinato.serve.callable.in_process import InProcess
 from ostinato.serve.callable.model import DeviceLost, Model
-from ostinato.serve.callable.setup import EXIT_DEVICE_LOST, EXIT_UNFIT, Setup
+from ostinato.serve.callable.setup import EXIT_DEVICE_LOST, EXIT_FAILED, EXIT_UNFIT, Setup
 from ostinato.serve.metrics import Metrics
 from ostinato.serve.peers import answer_in_thread
 
@@ -154,8 +156,14 @@ def main() -> int:
     try:
         asyncio.run(serve(setup))
     except OstinatoError as error:
-        sys.stderr.write(f"{error}\n")
+        if error.__cause__ is not None:
+            sys.stderr.write(traceback_of(error.__cause__))
+        setup.leave(Failure.of(error))
         return EXIT_UNFIT
+    except Exception as error:  # noqa: BLE001 - another try may do, and if not it is told
+        traceback.print_exception(error)
+        setup.leave(Failure.of(not_started(error)))
+        return EXIT_FAILED
     sys.stderr.flush()
     os._exit(0)  # a batch may run still, and nobody waits for it
 

@@ -88,5 +88,5 @@ def _unfit(problem: str) -> UsageError:
     return UsageError(
         problem,
         code="OST6062",
-        remedy="name a folder of an encoder with its tokenizer.json, such as all-MiniLM-L6-v2",
+        remedy="name a folder of an encoder with its tokenizer.json, such as ./all-MiniLM-L6-v2",
     )

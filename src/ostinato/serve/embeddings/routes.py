@@ -7,10 +7,11 @@ import base64
 from collections.abc import Sequence
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 import numpy as np
+from msgspec import Meta
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
@@ -32,6 +33,18 @@ _MANY_NUMBERS = 16 * 1024
 _STATUS = {Fault.FULL: 429, Fault.LATE: 504, Fault.BROKEN: 503, Fault.CLOSING: 503}
 
 
+_IDS = {"type": "array", "items": {"type": "integer"}, "minItems": 1}
+_TEXT = {"type": "string"}
+_INPUTS = [
+    _TEXT,
+    _IDS,
+    *(
+        {"type": "array", "items": one, "minItems": 1, "maxItems": _MOST_TEXTS}
+        for one in (_TEXT, _IDS)
+    ),
+]
+
+
 class EmbeddingRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What may be asked for.
 
@@ -43,7 +56,7 @@ class EmbeddingRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
 
     names: ClassVar[dict[str, str]] = {"prompt": "input"}
 
-    input: Any
+    input: Annotated[Any, Meta(extra_json_schema={"anyOf": _INPUTS})]
     model: str
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: int | None = None

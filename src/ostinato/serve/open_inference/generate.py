@@ -27,13 +27,15 @@ _STATUS: Final[Mapping[int, int]] = {400: 422, 500: 424}
 """The text extension's own: a request that is wrong is 422, an answer that failed 424."""
 
 
-class _Body(msgspec.Struct):
+class GenerateBody(msgspec.Struct):
+    """A request; `parameters` by the names of `SamplingParams`."""
+
     text_input: str
     id: str = ""
     parameters: dict[str, Any] = {}
 
 
-_decoder = msgspec.json.Decoder(_Body)
+_decoder = msgspec.json.Decoder(GenerateBody)
 
 
 @dataclass(slots=True)
@@ -121,7 +123,7 @@ async def _begin(services: Services, request: Request) -> tuple[_Said, Talk]:
     try:
         asked = _decoder.decode(await request.body())
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Refusal(422, of_body(error, _Body)) from error
+        raise Refusal(422, of_body(error, GenerateBody)) from error
     parameters = dict(asked.parameters)
     tokens = services.tokens if parameters.pop("details", False) is True else None
     if tokens is not None:

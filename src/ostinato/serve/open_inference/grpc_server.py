@@ -1,7 +1,7 @@
 """The protocol over gRPC, in the event loop of a front end.
 
 `GrpcServer` has the methods of the protocol and the same rules as the way in over HTTP: keys, the
-size of a body, and who is let in while the server stops.
+size of a body, and who is let in while the server stops. `grpc_health` stands beside it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import grpc  # type: ignore[import-untyped]
 from ostinato.errors import ResourceError
 from ostinato.serve.drain import closed
 from ostinato.serve.open_inference import grpc_messages
+from ostinato.serve.open_inference.grpc_health import HealthService
 from ostinato.serve.open_inference.models import find_model
 from ostinato.serve.open_inference.protocol import SERVICE, messages, methods
 from ostinato.serve.open_inference.refusals import Refusal
@@ -43,6 +44,7 @@ class GrpcServer:
         self._host = host
         self._keys = [key.encode() for key in services.settings.api_keys]
         self._server: Any = None
+        self._health = HealthService(services)
 
     async def start(self) -> None:
         """Listen.
@@ -68,7 +70,7 @@ class GrpcServer:
             for name, (takes, gives) in methods().items()
         }
         generic = grpc.method_handlers_generic_handler(SERVICE, handlers)
-        self._server.add_generic_rpc_handlers((generic,))
+        self._server.add_generic_rpc_handlers((generic, self._health.handler()))
         self.port = self._bind(f"{self._host}:{self.port}")
         await self._server.start()
 
@@ -83,11 +85,12 @@ class GrpcServer:
             raise ResourceError(
                 f"gRPC cannot listen on {address}: {error}",
                 code="OST6061",
-                remedy="choose another --grpc-port, or 0 for a free one",
+                remedy="choose another --grpc-port, or stop what listens there",
             ) from error
 
     async def stop(self, bound_s: float) -> None:
         """Take no more, and wait for what is being answered, at most so long."""
+        self._health.end()
         if self._server is not None:
             await self._server.stop(bound_s)
 

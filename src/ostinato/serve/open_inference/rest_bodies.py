@@ -31,7 +31,9 @@ _SIZE: Final = "binary_data_size"
 _BINARY: Final = "application/octet-stream"
 
 
-class _Input(msgspec.Struct):
+class InferInput(msgspec.Struct):
+    """A tensor; `data` is nested or flat, and absent where its bytes follow the JSON."""
+
     name: str
     shape: list[int]
     datatype: str
@@ -39,16 +41,20 @@ class _Input(msgspec.Struct):
     data: Any = None
 
 
-class _Output(msgspec.Struct):
+class InferOutput(msgspec.Struct):
+    """An output that is wanted."""
+
     name: str
     parameters: dict[str, Any] = {}
 
 
-class _Body(msgspec.Struct):
-    inputs: list[_Input]
+class InferBody(msgspec.Struct):
+    """The JSON of a request."""
+
+    inputs: list[InferInput]
     id: str = ""
     parameters: dict[str, Any] = {}
-    outputs: list[_Output] = []
+    outputs: list[InferOutput] = []
 
 
 class Asked(msgspec.Struct):
@@ -63,7 +69,7 @@ class Asked(msgspec.Struct):
         return self.binary.get(name, self.is_binary)
 
 
-_decoder = msgspec.json.Decoder(_Body)
+_decoder = msgspec.json.Decoder(InferBody)
 
 
 def read_infer(body: bytes, json_bytes: str | None) -> Asked:
@@ -79,7 +85,7 @@ def read_infer(body: bytes, json_bytes: str | None) -> Asked:
     try:
         read = _decoder.decode(memoryview(body)[:end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(of_body(error, _Body)) from error
+        raise malformed(of_body(error, InferBody)) from error
     inputs: dict[str, Array] = {}
     for one in read.inputs:
         if one.name in inputs:
@@ -96,7 +102,7 @@ def read_infer(body: bytes, json_bytes: str | None) -> Asked:
     return Asked(InferRequest(inputs, names, read.id, read.parameters), binary, is_binary)
 
 
-def _array(one: _Input, body: bytes, start: int) -> tuple[Array, int]:
+def _array(one: InferInput, body: bytes, start: int) -> tuple[Array, int]:
     """Return an input and where the next one's bytes begin."""
     check_tensor(one.name, one.shape, one.parameters)
     shape = tuple(one.shape)

@@ -37,6 +37,7 @@ _WORDS: Final = (
     ("salt of", "cache_salt"),
     ("logit_bias", "logit_bias"),
     ("a key of logit_bias", "logit_bias"),
+    ("a value of logit_bias", "logit_bias"),
     ("stop_token_ids", "stop_token_ids"),
     ("the prompt", "prompt"),
 )

@@ -15,6 +15,9 @@ _Metadata = Annotated[
     dict[_Label, Annotated[str, Meta(max_length=512)]],
     Meta(max_length=16),
 ]
+Temperature = Annotated[float, Meta(extra_json_schema={"minimum": 0, "maximum": 2})]
+TopP = Annotated[float, Meta(extra_json_schema={"minimum": 0, "maximum": 1})]
+"""Told here; checked by `sampling.draws`, which says what was sent."""
 _Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _Verbosity = Literal["low", "medium", "high"]
 
@@ -56,8 +59,8 @@ class Sampled(Noted, forbid_unknown_fields=True, kw_only=True):
     """
 
     model: str | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
     n: int | None = None
     stop: str | list[str] | None = None
     seed: int | None = None

@@ -16,10 +16,6 @@ def check_model(services: Services, wanted: str | None) -> Model:
     Raises:
         HttpProblem: 404, it means another; 503, there is none yet.
     """
-    if services.link is None:
-        raise HttpProblem(
-            404, "this server serves no model that writes text; /v2/models says what it serves"
-        )
     model = services.model
     if not model.max_model_len:
         raise HttpProblem(

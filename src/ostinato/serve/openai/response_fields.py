@@ -13,6 +13,8 @@ from ostinato.serve.openai.fields import (
     Noted,
     Part,
     ResponseFormat,
+    Temperature,
+    TopP,
 )
 from ostinato.serve.openai.unsupported import EFFORT, RESPONSE, Unless, refuse_value
 from ostinato.serve.openai.unsupported import refuse as refuse_fields
@@ -87,8 +89,8 @@ class ResponseRequest(Noted, forbid_unknown_fields=True, kw_only=True):
     model: str | None = None
     instructions: str | None = None
     max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
     text: TextOptions | None = None
     stream: bool | None = None
     stream_options: ResponseStreamOptions | None = None

@@ -16,7 +16,7 @@ from ostinato.serve.openai.errors import said as said_of
 from ostinato.serve.openai.naming import check_model
 from ostinato.serve.openai.reading import read
 from ostinato.serve.openai.response_fields import ResponseRequest, messages_of, refuse
-from ostinato.serve.openai.sampling import LEAST_TOP_P, checked, new_tokens, schema_of
+from ostinato.serve.openai.sampling import checked, draws, new_tokens, schema_of
 from ostinato.serve.openai.sse import EventStream
 from ostinato.serve.services import GenerateRequest
 from ostinato.serve.talk import Talk
@@ -62,13 +62,7 @@ async def respond(services: Services, request: Request) -> Response:
 
 def _options(asked: ResponseRequest, services: Services, room: int) -> dict[str, Any]:
     most = new_tokens(asked.max_output_tokens, room, services.settings.max_new_tokens)
-    options: dict[str, Any] = {"max_tokens": most}
-    for name in ("temperature", "top_p"):
-        value = getattr(asked, name)
-        if value is not None:
-            options[name] = value
-    if asked.top_p == 0:
-        options["top_p"] = LEAST_TOP_P
+    options: dict[str, Any] = {"max_tokens": most, **draws(asked)}
     schema = schema_of(asked.format)
     if schema is not None:
         options["schema"] = schema

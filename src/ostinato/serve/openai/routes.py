@@ -11,6 +11,7 @@ from starlette.routing import BaseRoute, Route
 
 from ostinato.serve.openai.chat import chat
 from ostinato.serve.openai.completions import complete
+from ostinato.serve.openai.errors import HttpProblem
 from ostinato.serve.openai.models import model, models
 from ostinato.serve.openai.responses import respond
 from ostinato.serve.openai.tokenise import detokenize, tokenize
@@ -32,7 +33,7 @@ def routes(services: Services) -> list[BaseRoute]:
     }
     return [
         *(
-            Route(path, bound(services, handler), methods=["POST"])
+            Route(path, bound_to_engine(services, handler), methods=["POST"])
             for path, handler in asked.items()
         ),
         Route("/v1/models", bound(services, models), methods=["GET"]),
@@ -47,3 +48,18 @@ def bound(services: Services, handler: Handler) -> Callable[[Request], Awaitable
         return await handler(services, request)
 
     return answer
+
+
+def bound_to_engine(
+    services: Services, handler: Handler
+) -> Callable[[Request], Awaitable[Response]]:
+    """Return a handler that asks an engine; 404 where none is served, whatever the body says."""
+    if services.link is not None:
+        return bound(services, handler)
+
+    async def refuse(request: Request) -> Response:
+        raise HttpProblem(
+            404, "this server serves no model that writes text; /v1/models says what it serves"
+        )
+
+    return refuse

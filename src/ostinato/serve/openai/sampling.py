@@ -13,10 +13,9 @@ from ostinato.llm.params import SamplingParams
 from ostinato.llm.structured import Schema, read_schema
 from ostinato.serve.openai.errors import HttpProblem
 from ostinato.serve.openai.fields import ChatRequest, CompletionRequest, ResponseFormat, Sampled
+from ostinato.serve.openai.response_fields import ResponseRequest
 
 _SAME = (
-    "temperature",
-    "top_p",
     "n",
     "stop",
     "seed",
@@ -31,8 +30,11 @@ _SAME = (
 )
 _MOST_TOKENS = 16
 """Of a completion that does not say; OpenAI's own number."""
-LEAST_TOP_P = 1e-9
+_MOST = {"temperature": 2, "top_p": 1}
+"""OpenAI's own bounds, from 0 on; the engine's are others, and `/v2` has those."""
+_LEAST_TOP_P = 1e-9
 """Of a top_p of 0, which takes the likeliest token alone."""
+_PART_OF = re.compile(r"^an? \w+ of ")
 _TOKEN = re.compile(r"[0-9]{1,19}")
 
 
@@ -84,12 +86,32 @@ def _options(
     asked: Sampled, wanted: int | None, room: int, most_new_tokens: int | None
 ) -> dict[str, Any]:
     options = {name: value for name in _SAME if (value := getattr(asked, name)) is not None}
-    if options.get("top_p") == 0:
-        options["top_p"] = LEAST_TOP_P
+    options |= draws(asked)
     if asked.logit_bias:
         options["logit_bias"] = _biases(asked.logit_bias)
     options["max_tokens"] = new_tokens(wanted, room, most_new_tokens)
     return options
+
+
+def draws(asked: Sampled | ResponseRequest) -> dict[str, float]:
+    """Return temperature and top_p as the engine takes them, where they are given.
+
+    Raises:
+        HttpProblem: 400, one is out of its range.
+    """
+    found: dict[str, float] = {}
+    for name, most in _MOST.items():
+        value = getattr(asked, name)
+        if value is None:
+            continue
+        if not 0 <= value <= most:
+            wanted = f"from 0 to {most}"
+            said = f"{name} must be {wanted}, got {value:g}; send a number {wanted}"
+            raise HttpProblem(400, said, code="OST5001", param=name)
+        found[name] = value
+    if found.get("top_p") == 0:
+        found["top_p"] = _LEAST_TOP_P
+    return found
 
 
 def new_tokens(wanted: int | None, room: int, most_new_tokens: int | None) -> int:
@@ -192,5 +214,5 @@ def checked(options: dict[str, Any], names: Mapping[str, str] | None = None) -> 
 def _option_of(error: UsageError, options: dict[str, Any]) -> str:
     if error.code == "OST5060":
         return "schema"
-    words = str(error.args[0]).removeprefix("a key of ").split(" ", 1)
+    words = _PART_OF.sub("", str(error.args[0])).split(" ", 1)
     return words[0] if words[0] in options else ""

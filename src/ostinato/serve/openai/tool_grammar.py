@@ -20,8 +20,8 @@ OPEN, CLOSE = "<tool_call>", "</tool_call>"
 HEAD = '\n{"name": "'
 MIDDLE = '", "arguments": '
 TAIL = "}\n" + CLOSE
-_OPTIONS = {"lenient": False, "whitespace_pattern": r"[ \n\t]{1,16}"}
-"""For blanks without end a model that likes them would never come to its next word."""
+_OPTIONS = {"lenient": False, "whitespace_pattern": r" |\n( {0,8}|\t{0,4})"}
+"""One space, or a new line with its indentation, as everywhere in an answer that keeps to JSON."""
 
 
 def offered(asked: ChatRequest) -> list[Function]:

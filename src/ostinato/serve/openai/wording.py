@@ -90,7 +90,8 @@ def _wrong(found: str, kind: type, path: str) -> str:
     values = _values(kind, path)
     if wrong := _WRONG_KIND.match(found):
         wanted = _kind(wrong.group(1))
-        return f"must be {wanted}, got {_kind(wrong.group(2))}; send {wanted}, or leave it out"
+        otherwise = ", or leave it out" if _may_be_absent(kind, path) else ""
+        return f"must be {wanted}, got {_kind(wrong.group(2))}; send {wanted}{otherwise}"
     if wrong := _NO_VALUE.match(found):
         given = wrong.group(1)
         given = given if len(given) <= _MOST_LETTERS else given[:_MOST_LETTERS] + "..."
@@ -173,6 +174,17 @@ def _fields(kind: type, path: str) -> list[str]:
         if isinstance(one, inspect.StructType)
         for each in one.fields
     ]
+
+
+def _may_be_absent(kind: type, path: str) -> bool:
+    """Whether a place is a field that a body may do without; an item of a list is none."""
+    place, _, name = path.rpartition(".")
+    return any(
+        each.encode_name == name and not each.required
+        for one in _types(kind, place)
+        if isinstance(one, inspect.StructType)
+        for each in one.fields
+    )
 
 
 def _values(kind: type, path: str) -> list[str]:

@@ -124,6 +124,7 @@ class RayLink(OpenLink):
                     answers.end(gone(f"the engine's replica died ({type(error).__name__})"))
                     return
                 answers.was_resent = True
+                message = answers.message()
                 _log.warning("a replica died: request %d goes to another one", message.key)
             except (BackPressureError, RayTaskError) as error:
                 answers.end(_problem(error))

@@ -19,7 +19,7 @@ class Model(nn.Module):
 
 
 def main(device: str) -> None:
-    heap = [[{} for _ in range(100)] for _ in range(1500)]
+    heap = [[{} for _ in range(100)] for _ in range(6000)]
     model = Model().to(device).eval()
     with torch.inference_mode():
         for _ in range(12):

@@ -8,7 +8,7 @@ EXPECT = "OST503"
 
 
 async def answer(x: torch.Tensor) -> torch.Tensor:
-    for _ in range(30):
+    for _ in range(90):
         x = torch.tanh(x @ x)  # <- here
     await asyncio.sleep(0)
     return x

@@ -7,7 +7,7 @@ EXPECT = "OST503"
 
 
 async def answer() -> None:
-    time.sleep(0.04)  # <- here
+    time.sleep(0.1)  # <- here
     await asyncio.sleep(0)
 
 

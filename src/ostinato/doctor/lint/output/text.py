@@ -35,4 +35,6 @@ def _sum(result: LintResult) -> str:
     counted = f"{number} finding{'' if number == 1 else 's'}" if number else "no findings"
     known = f", {result.known} more in the baseline" if result.known else ""
     files = f"{result.files} file{'' if result.files == 1 else 's'}"
-    return f"{counted} in {files}{known}"
+    unread = len({problem.path for problem in result.problems})
+    rest = f"; {unread} file{'' if unread == 1 else 's'} could not be read whole" if unread else ""
+    return f"{counted} in {files}{known}{rest}"

@@ -1,0 +1,134 @@
+"""Does code look things up by a name that does not stand in it, as `getattr(self, f"w_{n}")` does?
+
+Then what it reads may be called anything, and `reach.py` has every attribute watched. Bytecode
+only. A call whose name is a constant is none, and neither is one in a `__getattr__` that passes on
+the name it was asked for: whoever asked has said it.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import re
+import types
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+from operator import attrgetter, methodcaller
+
+_VARIABLES = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+# Where, among what is given to these, the name stands.
+_PLACE_OF_NAME = {"getattr": 1, "hasattr": 1, "attrgetter": 0, "methodcaller": 0}
+_BUILTINS = frozenset({"getattr", "hasattr", "vars"})  # found as variables, the rest also elsewhere
+_OF_GLOBALS = frozenset({"globals", "eval", "exec"})
+_CALL = "PRECALL" if "PRECALL" in dis.opmap else "CALL"  # Python 3.11 has both, one after the other
+_JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
+_PASSING_ON = frozenset({"__getattr__", "__getattribute__"})
+_SHORTEST_PART = 2
+
+
+@functools.cache
+def computes_names(code: types.CodeType) -> bool:
+    """Whether `code`, or code nested in it, reads attributes whose names do not stand in it."""
+    instructions = list(dis.get_instructions(code))
+    for at, each in enumerate(instructions):
+        is_attribute = each.opname in _ATTRIBUTES
+        if not is_attribute and each.opname not in _VARIABLES:
+            continue
+        if is_attribute and each.argval in _BUILTINS:  # no more than an attribute of that name
+            continue
+        if each.argval in ("vars", "__dict__") or _is_of_globals(each):
+            return True
+        if each.argval in _PLACE_OF_NAME and not _is_told(code, each, instructions[at + 1 :]):
+            return True
+    return any(map(computes_names, _nested(code)))
+
+
+@functools.cache
+def computes_globals(code: types.CodeType) -> bool:
+    """Whether `code`, or code nested in it, may read any global of its module."""
+    own = any(map(_is_of_globals, dis.get_instructions(code)))
+    return own or any(map(computes_globals, _nested(code)))
+
+
+@functools.cache
+def parts_of_names(code: types.CodeType) -> frozenset[str]:
+    """Return what a computed name may be made of: the words in the strings of `code`."""
+    strings = [each for each in _flat(code.co_consts) if isinstance(each, str)]
+    words = {word for each in strings for word in re.findall(r"\w+", each)}
+    longer = frozenset(word for word in words if len(word) >= _SHORTEST_PART)
+    return longer.union(*map(parts_of_names, _nested(code)))
+
+
+def composed(
+    names: Iterable[str], words: AbstractSet[str], parts: AbstractSet[str]
+) -> frozenset[str]:
+    """Return those of `names` that one of `words` is, or that hold one of `parts`."""
+    return frozenset(
+        name
+        for name in names
+        if not name.startswith("__") and (name in words or any(part in name for part in parts))
+    )
+
+
+def names_asked_by(value: object) -> frozenset[str]:
+    """Return the names that an `attrgetter` or a `methodcaller` reads; of others, none."""
+    if not isinstance(value, attrgetter | methodcaller):
+        return frozenset()
+    made = value.__reduce__()
+    assert isinstance(made, tuple)
+    kind, given = made[:2]
+    if isinstance(kind, functools.partial):  # made with keywords
+        given = kind.args
+    paths = given[:1] if isinstance(value, methodcaller) else given
+    return frozenset(name for path in paths for name in path.split("."))
+
+
+def _flat(constants: Iterable[object]) -> Iterator[object]:
+    for each in constants:
+        if isinstance(each, tuple | frozenset):
+            yield from _flat(each)
+        else:
+            yield each
+
+
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    return (each for each in code.co_consts if isinstance(each, types.CodeType))
+
+
+def _is_of_globals(instruction: dis.Instruction) -> bool:
+    # As a variable: `model.eval()` is no more than a method of that name.
+    return instruction.opname in _VARIABLES and instruction.argval in _OF_GLOBALS
+
+
+def _is_told(
+    code: types.CodeType, loaded: dis.Instruction, following: Sequence[dis.Instruction]
+) -> bool:
+    """Whether the function that was loaded is called with a name that stands in the code.
+
+    The arguments are followed on the stack, which is empty when the first is begun.
+    """
+    place = _PLACE_OF_NAME[loaded.argval]
+    depth, is_told = 0, False
+    for each in following:
+        if each.opname == _CALL and each.arg == depth:
+            return is_told and (depth == 1 or loaded.argval != "attrgetter")
+        if each.opcode in _JUMPS and depth > place:
+            return False  # one name or another
+        before, depth = depth, depth + dis.stack_effect(each.opcode, each.arg, jump=False)
+        if each.opname == "PUSH_NULL" and before == 0:
+            depth = 0  # belongs to the function
+        elif before <= place and depth == place + 1:
+            is_told = _is_name(code, loaded, each)
+        elif depth <= place + 1:
+            is_told = False  # it goes into what the name is made of
+    return False
+
+
+def _is_name(code: types.CodeType, loaded: dis.Instruction, given: dis.Instruction) -> bool:
+    if given.opname == "LOAD_CONST":
+        name = given.argval
+        return isinstance(name, str) and not (loaded.argval == "attrgetter" and "." in name)
+    last = given.argval[-1] if isinstance(given.argval, tuple) else given.argval
+    is_asked = code.co_name in _PASSING_ON and len(code.co_varnames) > 1
+    return is_asked and given.opname.startswith("LOAD_FAST") and last == code.co_varnames[1]
