@@ -1,6 +1,7 @@
 """Measure: medians with their spread, and runs that take turns."""
 
 import pytest
+import torch
 
 from ostinato import measure
 from ostinato.measure import Spread
@@ -88,3 +89,10 @@ def test_the_time_of_a_gpu_call_includes_the_work_of_the_gpu() -> None:
     whole = measure.time_us(lambda: [x @ x for _ in range(20)], device=device, repeats=5)
     host = measure.host_us(lambda: [x @ x for _ in range(20)], device=device, repeats=5)
     assert whole.median_us > 2 * host.median_us
+
+
+def test_a_profiler_starts_where_warnings_are_errors() -> None:
+    for _ in range(2):
+        with measure.profiler(torch.profiler.ProfilerActivity.CPU) as profile:
+            torch.ones(3).sum()
+        assert "aten::sum" in {event.key for event in profile.key_averages()}

@@ -7,12 +7,15 @@ benchmarks and the reports come here; the call path never does.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
 from time import perf_counter_ns
+from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from ostinato.units import format_us
 
@@ -147,6 +150,17 @@ def compare(
         contender=Spread.of(times_us["contender"]),
         speedup=median(base_us / contender_us for base_us, contender_us in pairs),
     )
+
+
+def profiler(*activities: ProfilerActivity, **options: Any) -> profile:
+    """Return torch's profiler, for one cycle, which warns of nothing.
+
+    torch 2.11 tells each one that it keeps no earlier cycles, and a program that makes errors of
+    warnings would end of it. Its own remedy, `acc_events`, has every name decoded when the cycle
+    ends, and now and then one is no text.
+    """
+    warnings.filterwarnings("ignore", message="Warning: Profiler clears events")
+    return profile(activities=activities, **options)
 
 
 def _take_turns(

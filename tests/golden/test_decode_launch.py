@@ -15,14 +15,11 @@ import pytest
 import torch
 
 from llm.resident_rows import Asked, Host, SumAttention
+from ostinato import measure
 from ostinato.llm.params import SamplingParams
 from ostinato.llm.resident import Launch
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore:Warning. Profiler clears events"),
-    pytest.mark.filterwarnings("ignore:Profiler clears events"),
-]
+pytestmark = pytest.mark.gpu
 
 WAITS = ("Synchronize", "cudaMemcpy ", "cudaFree", "cudaMalloc", "StreamWait")
 NODES = 24
@@ -51,7 +48,7 @@ def trace(run: Callable[[], object]) -> Traced:
     """Run under the profiler; what is queued meanwhile is waited for outside of it."""
     activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     torch.cuda.synchronize()
-    with torch.profiler.profile(activities=activities) as profile:
+    with measure.profiler(*activities) as profile:
         run()
         with torch.profiler.record_function("over"):
             pass

@@ -57,10 +57,12 @@ def profile(engine: Engine, steps: int, folder: str, timeout_s: float = 30.0) ->
 def _record(engine: Engine, steps: int, folder: Path, timeout_s: float) -> dict[str, Any]:
     import torch
 
+    from ostinato import measure
+
     on = [torch.profiler.ProfilerActivity.CPU]
     if engine.device.type == "cuda":
         on.append(torch.profiler.ProfilerActivity.CUDA)
-    profiler = torch.profiler.profile(activities=on)
+    profiler = measure.profiler(*on)
     began = engine.counts().steps
     # The profiler sees the thread that starts it.
     engine.between_steps(profiler.start).result()

@@ -15,7 +15,9 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity
+
+from ostinato import measure
 
 STEPS, LAYERS = 10, 24
 
@@ -32,8 +34,7 @@ def record(name: str, step: Callable[[], object], folder: Path) -> dict[str, flo
         step()
     torch.cuda.synchronize()
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
-    options = {"with_stack": True, "record_shapes": True, "acc_events": True}
-    with profile(activities=activities, **options) as profiler:
+    with measure.profiler(*activities, with_stack=True, record_shapes=True) as profiler:
         for _ in range(STEPS):
             with torch.profiler.record_function("step model"):
                 step()

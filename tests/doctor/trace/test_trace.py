@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 import torch
 from torch.nn import functional
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity
 
 from doctor.trace.written import KERNEL_US, KERNELS, Trace, eager, replayed, write_nsight
+from ostinato import measure
 from ostinato.doctor.activity import WaitKind
 from ostinato.doctor.diagnose import diagnose
 from ostinato.doctor.evidence import Evidence, from_json, to_json
@@ -205,9 +206,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return functional.scaled_dot_product_attention(q, q, q)
 
     path = tmp_path_factory.mktemp("real") / "trace.json.gz"
-    activities = [ProfilerActivity.CPU]
-    # Without acc_events: torch would decode each name at once, and now and then one is no text.
-    with torch.no_grad(), profile(activities=activities, with_stack=True, record_shapes=True) as p:
+    watched = measure.profiler(ProfilerActivity.CPU, with_stack=True, record_shapes=True)
+    with torch.no_grad(), watched as p:
         for _ in range(3):
             with torch.profiler.record_function("step model"):
                 step(torch.ones(4, 16))

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import torch
 from torch._C._autograd import DeviceType
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ProfilerActivity
 
+from ostinato import measure
 from ostinato.bench.decode.rows import KernelTime
 
 _LAST = "_settle"
@@ -100,7 +101,7 @@ def _added(ran: Iterable[Ran], steps: int) -> tuple[KernelTime, ...]:
 
 
 def _seen(run: Callable[[], object]) -> list[Ran]:
-    with profile(activities=[ProfilerActivity.CUDA]) as watched:
+    with measure.profiler(ProfilerActivity.CUDA) as watched:
         run()
         torch.cuda.synchronize()
     return [

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ostinato import measure
 from ostinato.doctor.activity import KernelUse, Profile
 from ostinato.doctor.collect.notebook import Notebook
 
@@ -78,7 +79,7 @@ class Profiler:
 
     def _begin(self) -> None:
         activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
-        self._profile = torch.profiler.profile(activities=activities)
+        self._profile = measure.profiler(*activities)
         self._profile.__enter__()
         torch.cuda.synchronize()
         self._began_ns = perf_counter_ns()
