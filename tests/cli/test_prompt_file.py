@@ -58,11 +58,14 @@ def test_lines_keep_their_number_name_and_options_and_blank_ones_are_passed_over
         ({"prompt": "Hi", "temprature": 1}, "temprature"),
         ({"prompt": "Hi", "max_tokens": 0}, "max_tokens must be at least 1"),
         ({"prompt": "Hi", "logit_bias": {"a": 1}}, "by number"),
+        ({"prompt": "Hi", "id": "first"}, "'first' is that of line 1"),
+        ({"prompt": "Hi", "id": [1]}, "a text or a whole number"),
+        ({"prompt": "Hi", "id": True}, "a text or a whole number"),
     ],
 )
 def test_a_wrong_line_is_named_with_what_is_wrong(tmp_path: Path, line: object, why: str) -> None:
     with pytest.raises(UsageError) as caught:
-        read_prompts(written(tmp_path, {"prompt": "fine"}, line), {})
+        read_prompts(written(tmp_path, {"prompt": "fine", "id": "first"}, line), {})
     assert caught.value.code == "OST4031"
     assert "line 2" in str(caught.value)
     assert why in str(caught.value)

@@ -185,7 +185,7 @@ def test_more_prompts_than_may_wait_are_all_answered(speaking: Path) -> None:
 @pytest.mark.parametrize(
     ("prompt", "wanted", "problem"),
     [
-        ([], WORDS, "empty prompt"),
+        ([], WORDS, "prompt is empty"),
         ([5] * 256, WORDS, "256 tokens and at most 255 fit"),
         ([5, 10**6], WORDS, "names token 1000000"),
         ([5, "w5"], WORDS, "a prompt is a text"),
@@ -240,7 +240,15 @@ def test_dummy_weights_need_a_config_alone(tiny: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("message", "missing"),
-    [({"role": "user"}, '"content"'), ({"content": "hi"}, '"role"'), ({"role": 5}, '"role"')],
+    [
+        ({"role": "user"}, '"content"'),
+        ({"content": "hi"}, '"role"'),
+        ({"role": 5}, '"role"'),
+        ({"role": "user", "content": None}, '"content"'),
+        ({"role": "user", "content": 5}, '"content"'),
+        ({"role": "user", "content": [{"type": "image_url"}]}, '"content"'),
+        ({"role": "user", "content": ["hi"]}, '"content"'),
+    ],
 )
 def test_a_message_without_its_parts_is_refused_and_not_taken_for_an_empty_one(
     message: dict[str, Any], missing: str, llm: LLM
@@ -250,6 +258,15 @@ def test_a_message_without_its_parts_is_refused_and_not_taken_for_an_empty_one(
         llm.generate([[first, message]])
     called = {"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}
     assert llm.generate([[first, called, first]], SamplingParams(max_tokens=1))[0].token_ids
+
+
+def test_content_in_parts_is_the_text_that_they_make() -> None:
+    echo = Tokenizer(
+        tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 1, "b": 2, "?": 0}, unk_token="?")),
+        "{{ messages[0].content }}",
+    )
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": ""}]
+    assert echo.encode_chat([{"role": "user", "content": parts}]) == [1]
 
 
 def test_a_conversation_that_the_template_refuses_is_told_with_its_roles() -> None:
@@ -287,7 +304,8 @@ def test_the_engine_s_names_are_public() -> None:
 
 
 @pytest.mark.parametrize(
-    "prompts", [None, 5, b"w5", {"role": "user", "content": "w5"}, [{"role": "user"}, "w5"]]
+    "prompts",
+    [None, 5, b"w5", {"w5"}, {"role": "user", "content": "w5"}, [{"role": "user"}, "w5"]],
 )
 def test_what_is_no_prompt_is_refused_as_a_whole(llm: LLM, prompts: Any) -> None:
     with pytest.raises(WrongTypeError, match="a prompt is a text") as caught:

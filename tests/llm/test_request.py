@@ -172,7 +172,7 @@ def test_read_builds_from_known_options() -> None:
 
 
 def test_an_empty_prompt_is_refused() -> None:
-    with pytest.raises(UsageError, match="'a' has an empty prompt") as caught:
+    with pytest.raises(UsageError, match="the prompt is empty") as caught:
         Request("a", ())
     assert caught.value.code == "OST5004"
 
@@ -277,3 +277,9 @@ def test_a_request_with_a_number_past_all_use_is_refused(name: str, value: Any, 
     with pytest.raises(UsageError) as caught:
         Request(**{"request_id": "a", "prompt_ids": (1,), name: value})
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize("value", [inf, nan])
+def test_a_number_without_end_is_told_what_it_lacks(value: float) -> None:
+    with pytest.raises(UsageError, match="temperature must be at least 0 and finite, got"):
+        SamplingParams(temperature=value)

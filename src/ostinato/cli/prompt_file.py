@@ -52,11 +52,13 @@ def read_prompts(
     Raises:
         UsageError: OST4031, with the first line that is wrong; OST4032, there is no line.
     """
-    lines = []
+    lines: list[PromptLine] = []
+    named: dict[object, int] = {}
     for number, text in enumerate(_text(file).split("\n"), start=1):
         if text.strip():
             try:
                 lines.append(_read_line(number, text, common, beside))
+                _check_name(lines[-1], named)
             except OstinatoError as error:
                 raise _wrong_line(file, number, str(error.args[0])) from error
     if not lines:
@@ -97,6 +99,17 @@ def _read_line(
     params = SamplingParams.read(_with_biases(options))
     whole = json.dumps([prompt, options, *beside], sort_keys=True, default=str)
     return PromptLine(number, line.get("id"), prompt, params, sha256(whole.encode()).hexdigest())
+
+
+def _check_name(line: PromptLine, named: dict[object, int]) -> None:
+    """Refuse an id that does not tell this line from another, for whoever joins by it."""
+    if line.name is None:
+        return
+    if not isinstance(line.name, str | int) or isinstance(line.name, bool):
+        raise _wrong('its "id" must be a text or a whole number')
+    if line.name in named:
+        raise _wrong(f'its "id" {line.name!r} is that of line {named[line.name]}')
+    named[line.name] = line.number
 
 
 def _object(text: str) -> dict[str, Any]:

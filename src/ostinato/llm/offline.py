@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -147,8 +148,10 @@ def _is_one(prompts: Any) -> bool:
 def _every(prompts: Any) -> list[Any]:
     if _is_one(prompts):
         return [prompts]
-    # A mapping would be read as its keys, bytes as one prompt for each of them.
-    if isinstance(prompts, Mapping | bytes | bytearray) or not isinstance(prompts, Iterable):
+    # A mapping would be read as its keys, bytes as one prompt for each of them, a set in any order.
+    if isinstance(prompts, Mapping | AbstractSet | bytes | bytearray) or not isinstance(
+        prompts, Iterable
+    ):
         raise no_prompt(prompts)
     return list(prompts)
 

@@ -77,7 +77,7 @@ class Request:
     def _check_prompt_and_arrival(self) -> None:
         if not self.prompt_ids:
             raise UsageError(
-                f"request {self.request_id!r} has an empty prompt",
+                "the prompt is empty",
                 code="OST5004",
                 remedy="pass a prompt of at least one token, such as the begin-of-text token",
             )

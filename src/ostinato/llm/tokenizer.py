@@ -92,7 +92,7 @@ class Tokenizer:
                 code="OST5041",
                 remedy="pass the prompt as one text, or use a model that was trained to converse",
             )
-        _check_messages(messages)
+        messages = [_read_message(*each) for each in enumerate(messages, start=1)]
         try:
             text = render_chat(
                 self.chat_template,
@@ -113,20 +113,39 @@ class Tokenizer:
         return text
 
 
-def _check_messages(messages: Sequence[Mapping[str, Any]]) -> None:
-    """Refuse what a template would write as if it had been left empty on purpose."""
-    for number, message in enumerate(messages, start=1):
-        if not isinstance(message.get("role"), str):
-            missing = 'text under "role"'
-        elif "content" not in message and not message.get("tool_calls"):
-            missing = '"content"'
-        else:
-            continue
-        raise UsageError(
-            f"message {number} of the conversation has no {missing}: {shown(dict(message))}",
-            code="OST2030",
-            remedy='give messages as {"role": "user", "content": "..."}',
-        )
+def _read_message(number: int, message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Refuse what a template would write as if it had been left empty on purpose.
+
+    Content in parts, as OpenAI's clients send it, is joined: the templates add a text to others.
+    """
+    content = message.get("content")
+    if not isinstance(message.get("role"), str):
+        missing = 'text under "role"'
+    elif "content" not in message and not message.get("tool_calls"):
+        missing = '"content"'
+    elif (content is None and message.get("tool_calls")) or isinstance(content, str):
+        return message
+    elif isinstance(content, list) and (texts := _texts(content)) is not None:
+        return {**message, "content": "".join(texts)}
+    else:
+        missing = 'text under "content"'
+    raise UsageError(
+        f"message {number} of the conversation has no {missing}: {shown(dict(message))}",
+        code="OST2030",
+        remedy='give messages as {"role": "user", "content": "..."}',
+    )
+
+
+def _texts(parts: Sequence[Any]) -> list[str] | None:
+    """Return what parts of content say; None if one of them is no text."""
+    texts = [
+        part["text"]
+        for part in parts
+        if isinstance(part, Mapping)
+        and part.get("type") == "text"
+        and isinstance(part.get("text"), str)
+    ]
+    return texts if len(texts) == len(parts) else None
 
 
 def _unwritten(refused: UsageError, messages: Sequence[Mapping[str, Any]]) -> UsageError:

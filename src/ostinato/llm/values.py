@@ -55,6 +55,7 @@ class Check:
         if not (isfinite(number) and is_above and number <= high):
             bound = f"{'above' if above_low else 'at least'} {low:g}"
             bound += f" and at most {high:g}" if high < inf else ""
+            bound += "" if isfinite(number) else " and finite"
             raise self.out_of_range(name, bound, value)
         return number
 
