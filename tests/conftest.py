@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 # Before torch is imported: two workers on two cores must not run eight threads.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -46,6 +47,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if needed > present:
             reason = f"needs {needed} CUDA GPU{'s' * (needed > 1)}, this machine has {present}"
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_signal_is_ignored_from_the_start() -> Iterator[None]:
+    """What ran the tests may ignore some, as under `nohup`, and programs inherit that."""
+    told = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+    ignored = [number for number in told if signal.getsignal(number) is signal.SIG_IGN]
+    for number in ignored:
+        is_ctrl_c = number is signal.SIGINT
+        signal.signal(number, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @pytest.fixture(params=[pytest.param("tape"), pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -49,7 +49,7 @@ def test_values_are_cast_and_moved(device: torch.device) -> None:
             "has 1 unknown ones \\(odd\\)",
         ),
         ({"weight": torch.zeros(2, 2), "bias": torch.zeros(3)}, "bias has shape \\[3\\]"),
-        ({"weight": torch.zeros(2, 2), "bias": 1.0}, "bias is a float"),
+        ({"weight": torch.zeros(2, 2), "bias": 1.0}, "bias is of type float"),
         ({"weight": torch.zeros(2, 2), "bias": torch.zeros(2, device="meta")}, "no values"),
         ({}, "lacks 2 names \\(weight, bias\\)\n"),
         ({3: torch.zeros(1)}, "lacks 2 names .* has 1 unknown ones \\(3\\)"),

@@ -61,6 +61,20 @@ def test_another_dtype_is_noticed(tiny: Make, prompt: Make) -> None:
     assert ours.tolist() == model.generate(**prompt(), max_new_tokens=25).tolist()
 
 
+@pytest.mark.parametrize("rows", [120, 64])
+def test_another_vocabulary_is_noticed(rows: int, tiny: Make, prompt: Make) -> None:
+    model, inputs = tiny(), prompt()
+    inputs["input_ids"] = inputs["input_ids"] % 64
+    options: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "repetition_penalty": 1.3}
+    with accelerate(model) as fast:
+        fast.generate(**inputs, **options)
+        model.resize_token_embeddings(rows, mean_resizing=False)
+        for _ in range(2):
+            expected = model.generate(**inputs, **options)
+            assert torch.equal(fast.generate(**inputs, **options), expected)
+            assert fast.last.outcome is Answer.REPLAYED, fast.last
+
+
 def test_another_attention_is_noticed(tiny: Make, prompt: Make) -> None:
     model = tiny()
     with accelerate(model) as fast:
@@ -113,7 +127,7 @@ def test_weights_that_do_not_fit_change_nothing(tiny: Make) -> None:
 
 @pytest.mark.parametrize(
     ("given", "what"),
-    [(None, "NoneType"), (3, "int"), ([1], "list"), ({"model.norm.weight": 3}, "is a int")],
+    [(None, "NoneType"), (3, "int"), ([1], "list"), ({"model.norm.weight": 3}, "is of type int")],
 )
 def test_what_is_no_state_dict_is_refused_by_its_type(given: Any, what: str, tiny: Make) -> None:
     with pytest.raises(WrongTypeError, match=what) as caught:

@@ -75,17 +75,6 @@ with Witness() as witness:
 """
 
 
-@pytest.fixture(autouse=True)
-def _no_signal_is_ignored_from_the_start() -> Iterator[None]:
-    """What ran the tests may ignore some, as `nohup` does, and programs inherit that."""
-    ignored = [number for number in HANDLED if signal.getsignal(number) is signal.SIG_IGN]
-    for number in ignored:
-        signal.signal(number, signal.SIG_DFL)
-    yield
-    for number in ignored:
-        signal.signal(number, signal.SIG_IGN)
-
-
 class Running:
     """A process in a group of its own, whose lines are read as they come."""
 
