@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
+import torch
+from torch import Tensor
 
 from ostinato import cli
+from ostinato.doctor.check.ending import process_goes_on
+from ostinato.doctor.check.run import check
 
 PROGRAM = """
 import torch
@@ -32,6 +38,66 @@ def unknown():
 
 def fails():
     return (lambda x: x @ x), torch.ones(2, 3, device="cuda")
+
+import os, sys, threading
+
+def sys_exit():
+    def step(x):
+        sys.exit(0)
+    return step, torch.ones(2, device="cuda")
+
+def sys_exit_with_text():
+    def step(x):
+        sys.exit("text")
+    return step, torch.ones(2, device="cuda")
+
+def interrupted():
+    def step(x):
+        raise KeyboardInterrupt
+    return step, torch.ones(2, device="cuda")
+
+def generator_exit():
+    def step(x):
+        raise GeneratorExit
+    return step, torch.ones(2, device="cuda")
+
+def sudden_exit():
+    def step(x):
+        os._exit(0)
+    return step, torch.ones(2, device="cuda")
+
+def sudden_exit_that_is_swallowed():
+    def step(x):
+        try:
+            os._exit(0)
+        except BaseException:
+            return x + 1
+    return step, torch.ones(2, device="cuda")
+
+def sudden_exit_in_a_thread():
+    def step(x):
+        other = threading.Thread(target=os._exit, args=(0,))
+        other.start()
+        other.join()
+        return x + 1
+    return step, torch.ones(2, device="cuda")
+
+def replaced():
+    def step(x):
+        os.execl("/bin/true", "true")
+    return step, torch.ones(2, device="cuda")
+
+def factory_exits():
+    os._exit(0)
+
+def forks():
+    def step(x):
+        child = os.fork()
+        if child == 0:
+            os._exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        return x + 1
+    return step, torch.ones(2, device="cuda")
 
 async def later():
     return good()
@@ -110,6 +176,61 @@ def test_a_call_that_fails_by_itself_is_told_its_error_and_no_word_of_a_gpu(
     assert shown.out == ""
     assert "the call fails by itself, captured or not: RuntimeError: mat1 and mat2" in shown.err
     assert "GPU" not in shown.err
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("factory", "said"),
+    [
+        ("sys_exit", "SystemExit: 0 at"),
+        ("sys_exit_with_text", "SystemExit: text at"),
+        ("interrupted", "KeyboardInterrupt at"),
+        ("generator_exit", "GeneratorExit at"),
+        ("sudden_exit", "ProcessEnd: os._exit(0) at"),
+        ("sudden_exit_that_is_swallowed", "ProcessEnd: os._exit(0) at"),
+        ("sudden_exit_in_a_thread", "ProcessEnd: os._exit(0)"),
+        ("replaced", "ProcessEnd: os.execv('/bin/true') at"),
+    ],
+)
+def test_a_call_that_ends_the_interpreter_is_no_yes(
+    program: str, factory: str, said: str, form: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with process_goes_on():  # whatever the command lets through does not take the tests along
+        assert run(f"{program}:{factory}", *form) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "OST7054" in shown.err
+    assert f"the call fails by itself, captured or not: {said}" in shown.err
+
+
+def test_a_factory_and_a_module_that_end_the_process_are_no_yes(
+    program: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "ends_when_imported.py").write_text("import os\nos._exit(0)\n", "utf-8")
+    with process_goes_on():
+        for target in (f"{program}:factory_exits", "ends_when_imported:make"):
+            assert run(target) == 2
+            said = capsys.readouterr().err
+            assert "OST7052" in said
+            assert "os._exit(0)" in said
+
+
+def test_a_forked_child_of_the_call_may_end_itself(program: str) -> None:
+    leave = os._exit
+    assert run(f"{program}:forks") in (0, 1, 3)
+    assert os._exit is leave
+
+
+def test_an_interrupt_from_outside_ends_the_check() -> None:
+    def step(x: Tensor) -> Tensor:
+        signal.raise_signal(signal.SIGINT)
+        return x
+
+    with pytest.raises(KeyboardInterrupt):
+        check(lambda: (step, torch.ones(2, device="cuda")))
 
 
 def test_json_is_all_there_is_on_stdout_whatever_the_program_prints(

@@ -194,3 +194,20 @@ def test_what_cannot_be_opened_has_a_reason(device: torch.device) -> None:
     assert g.last.outcome is Outcome.EAGER
     assert isinstance(g.last.reason, Reason)
     assert "Plain" in g.last.detail, g.last
+
+
+def test_what_the_caller_writes_into_a_returned_container_reaches_the_function(
+    device: torch.device,
+) -> None:
+    table: dict[str, int] = {}
+    listed: list[int] = []
+    g = graphed(lambda x: (x * 2, table, {"in": listed}), admit_after=1)
+    x = torch.ones(2, device=device)
+    for n in range(4):
+        _, mine, nested = g(x)
+        assert mine is table
+        assert nested["in"] is listed
+        mine["n"] = n
+    assert table == {"n": 3}
+    assert g.last is not None
+    assert g.last.reason is Reason.UNSUPPORTED_OUTPUT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import inspect
+import logging
 import random
 import warnings
 from collections import OrderedDict
@@ -18,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
+from ostinato.graphs import Buckets, Outcome, graphed
 from ostinato.graphs.extents import (
     Axis,
     Extent,
@@ -652,3 +654,28 @@ def test_a_module_on_a_gpu_is_explained_without_touching_it() -> None:
     assert norm.num_batches_tracked is not None
     assert norm.num_batches_tracked.item() == 0
     assert torch.equal(torch.cuda.get_rng_state(), state)
+
+
+def test_a_size_that_the_function_cannot_take_is_tried_without_a_word_from_torch() -> None:
+    runner = graphed(
+        lambda x: x.unfold(0, 2, 1) * 1,
+        admit_after=1,
+        backend="tape",
+        buckets={"x": Buckets(dim=0, sizes=(4, 8))},
+    )
+    said: list[logging.LogRecord] = []
+    torch_s = logging.getLogger("torch._subclasses.fake_tensor")
+    hearing = logging.Handler()
+    hearing.emit = said.append  # type: ignore[method-assign]
+    torch_s.addHandler(hearing)
+    try:
+        for _ in range(2):
+            x = torch.arange(3.0)
+            assert torch.equal(runner(x), x.unfold(0, 2, 1))
+        assert runner.last is not None
+        assert runner.last.outcome is Outcome.REPLAYED
+        assert not said
+        torch_s.error("heard")
+    finally:
+        torch_s.removeHandler(hearing)
+    assert [record.getMessage() for record in said] == ["heard"]

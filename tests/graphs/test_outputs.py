@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,6 +15,12 @@ from ostinato.errors import CaptureError
 from ostinato.graphs.extents import Extent
 from ostinato.graphs.lease import Lease
 from ostinato.graphs.outputs import HandOut, lease_all
+from ostinato.graphs.tree import flatten
+
+
+def copied(result: Any) -> Any:
+    leaves, structure = flatten(result)
+    return structure.unflatten(leaves)
 
 
 def hand_out(result: Any, *, statics: Any = (), own: Any = (), **options: Any) -> HandOut:
@@ -24,7 +31,7 @@ def hand_out(result: Any, *, statics: Any = (), own: Any = (), **options: Any) -
         own,
         options.get("extents"),
         options.get("padded", frozenset()),
-        options.get("observed", result),
+        options.get("observed", copied(result)),
         options.get("objects", ()),
     )
 
@@ -125,6 +132,11 @@ class Thing:
     pass
 
 
+@dataclass
+class Kept:
+    value: int
+
+
 THING = Thing()
 
 
@@ -148,6 +160,56 @@ def test_what_cannot_be_handed_out_again_is_refused(
 def test_an_object_that_is_the_same_each_time_or_was_given_is_handed_out() -> None:
     assert hand_out([THING]).own((), ()) == [THING]
     assert hand_out([THING], observed=[None], objects=[THING]).own((), ()) == [THING]
+
+
+@pytest.mark.parametrize(
+    ("held", "path", "kind"),
+    [
+        ([1], "the result", "list"),
+        ({"a": {}}, "the result", "dict"),
+        ((torch.ones(1), [None]), "1", "list"),
+        (Kept(2), "the result", "Kept"),
+    ],
+)
+def test_a_container_of_the_callables_own_is_refused(held: Any, path: str, kind: str) -> None:
+    with pytest.raises(CaptureError, match=rf"^OST1101: {path} is a {kind} that the") as caught:
+        hand_out(held, observed=held)
+    assert caught.value.reason == "unsupported-output"
+
+
+def test_a_parameter_that_each_run_makes_is_refused_and_one_that_is_held_is_not() -> None:
+    parameter = torch.nn.Parameter(torch.ones(2))
+    with pytest.raises(CaptureError, match="Parameter that each run makes") as caught:
+        hand_out([parameter])
+    assert caught.value.reason == "unsupported-output"
+    assert hand_out(parameter, own=[parameter]).own((), ()) is parameter
+
+
+_COMPLEX = torch.complex(torch.arange(24.0), torch.ones(24))
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        _COMPLEX.conj(),
+        _COMPLEX.conj().imag,
+        _COMPLEX.conj()[::2],
+        _COMPLEX.conj()[::20],
+        _COMPLEX.view(4, 6).t().conj(),
+        (_COMPLEX.conj(), _COMPLEX.conj()[2:]),
+    ],
+)
+def test_a_copy_conjugates_and_negates_on_reading_as_its_original(result: Any) -> None:
+    for copy, tensor in zip(
+        flatten(hand_out(result).own((), ()))[0], flatten(result)[0], strict=True
+    ):
+        assert (copy.is_conj(), copy.is_neg()) == (tensor.is_conj(), tensor.is_neg())
+        assert torch.equal(copy, tensor)
+
+
+def test_a_tuple_of_the_callables_own_is_as_good_as_its_copy() -> None:
+    held = (1, ("two", None))
+    assert hand_out(held, observed=held).own((), ()) == held
 
 
 def test_eager_results_are_leased_with_their_structure() -> None:

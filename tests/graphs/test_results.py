@@ -337,3 +337,39 @@ def test_a_result_that_requires_a_gradient_runs_eagerly_and_has_one(device: torc
     with torch.no_grad():
         g(values(device, 2, 3))
         check_replay(g, values(device, 2, 3))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: nn.Parameter(x, requires_grad=False),
+        lambda x: torch.complex(x, x).conj(),
+        lambda x: torch.complex(x, x).conj().imag,
+    ],
+)
+@torch.inference_mode()
+def test_a_result_has_the_type_and_the_reading_of_an_eager_one(
+    fn: Callable[[Tensor], Tensor],
+) -> None:
+    runner = graphed(fn, admit_after=1, backend="tape")
+    x = torch.randn(4)
+    wanted = fn(x)
+    for _ in range(4):
+        mine = runner(x)
+        assert type(mine) is type(wanted)
+        assert (mine.is_conj(), mine.is_neg()) == (wanted.is_conj(), wanted.is_neg())
+        assert torch.equal(mine, wanted)
+
+
+@pytest.mark.parametrize("inference", [True, False])
+@pytest.mark.parametrize("fn", [nn.Dropout().eval(), nn.AlphaDropout().eval(), nn.Identity()])
+def test_an_input_that_comes_back_through_a_call_is_the_input_itself(
+    fn: nn.Module, inference: bool
+) -> None:
+    runner = graphed(fn, admit_after=1, backend="tape")
+    with torch.inference_mode(inference), torch.no_grad():
+        for _ in range(4):
+            x = torch.ones(4)
+            assert runner(x) is x
+    assert runner.last is not None
+    assert runner.last.outcome is Outcome.REPLAYED

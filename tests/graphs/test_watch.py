@@ -512,3 +512,47 @@ def test_tensors_that_have_no_plain_memory_are_watched_too() -> None:
     assert watched.hold()
     special[1].data = special[1].data.conj()
     assert not watched.hold()
+
+
+# What the code asks of a tensor that it holds.
+
+
+@pytest.mark.filterwarnings("ignore::ostinato.graphs.OstinatoWarning")
+@pytest.mark.parametrize("asks", ["requires_grad", "grad"])
+def test_a_fact_that_the_code_asks_of_its_own_tensor_is_compared(asks: str) -> None:
+    weight = nn.Parameter(torch.ones(2))
+    fns: dict[str, Callable[[Tensor], Tensor]] = {
+        "requires_grad": lambda x: x * 2 if weight.requires_grad else x * 3,
+        "grad": lambda x: x * 2 if weight.grad is None else x * 3,
+    }
+    fn = fns[asks]
+    runner = graphed(fn, admit_after=1, backend="tape")
+    x = torch.ones(2)
+
+    outcomes: list[Outcome | None] = []
+
+    def switch(to: bool) -> None:
+        if asks == "grad":
+            weight.grad = None if to else torch.ones(2)
+        else:
+            weight.requires_grad_(to)
+
+    with torch.inference_mode():
+        for to in (True, False, True, False):
+            switch(to)
+            for _ in range(3):
+                assert torch.equal(runner(x), fn(x))
+                outcomes.append(runner.last.outcome if runner.last else None)
+    assert outcomes[2] is Outcome.REPLAYED
+    assert outcomes[3] is not Outcome.REPLAYED
+
+
+def test_a_fact_that_the_code_does_not_ask_for_is_not_compared() -> None:
+    weight = nn.Parameter(torch.ones(2))
+    runner = graphed(lambda x: x * weight, admit_after=1, backend="tape")
+    with torch.no_grad():
+        for _ in range(3):
+            runner(torch.ones(2))
+            weight.grad = torch.ones(2)
+    assert runner.last is not None
+    assert runner.last.outcome is Outcome.REPLAYED

@@ -280,3 +280,11 @@ def test_closing_ends_the_processes_and_tells_those_who_wait() -> None:
     errors = [future.exception(timeout=10) for future in futures]
     assert all(isinstance(error, ResourceError) for error in errors)
     assert "was closed" in str(errors[-1])
+
+
+def test_what_answers_would_break_is_refused_though_a_grammar_could_be_made(
+    compiler: Compiler,
+) -> None:
+    error = refused(compiler, {"type": "object", "minProperties": 2})
+    assert error.code == "OST5062"
+    assert "minProperties" in str(error.args[0])

@@ -85,6 +85,8 @@ FORMED: dict[str, Field] = fields(
         [
             "json",
             ({"type": "xml"}, "response_format.type"),
+            {"type": "json_schema", "json_schema": {"schema": {"enum": [10**30]}}},
+            {"type": "json_schema", "json_schema": {"schema": {"minProperties": 2}}},
             ({}, "response_format.type"),
             ({"type": "json_schema"}, "response_format.json_schema"),
             ({"type": "regex"}, "response_format.regex"),
@@ -162,8 +164,8 @@ CHAT = (
                 [{"role": "user", "content": "x" * 5000}],
             ],
         ),
-        max_tokens=([1, 2, 10**6, None], [0, -1, 1.5, "a"]),
-        max_completion_tokens=([1, 10**6, None], [0, -1, 1.5, "a"]),
+        max_tokens=([1, 2, 10**6, None], [0, -1, 1.5, "a", 2**63]),
+        max_completion_tokens=([1, 10**6, None], [0, -1, 1.5, "a", 2**63]),
         logprobs=([True, False, None], [1, "a"]),
         top_logprobs=([0, None], [3, -1, 1.5]),
         tools=(
@@ -182,6 +184,16 @@ CHAT = (
                     [
                         TOOL,
                         {"type": "function", "function": {"name": "a", "parameters": {"not": {}}}},
+                    ],
+                    "tools[1].function.parameters",
+                ),
+                (
+                    [
+                        TOOL,
+                        {
+                            "type": "function",
+                            "function": {"name": "a", "parameters": {"minProperties": 2}},
+                        },
                     ],
                     "tools[1].function.parameters",
                 ),
@@ -236,7 +248,7 @@ COMPLETION = (
                 "x" * 5000,
             ],
         ),
-        max_tokens=([1, 10**6, None], [0, -1, 1.5, "a"]),
+        max_tokens=([1, 10**6, None], [0, -1, 1.5, "a", 2**63]),
         logprobs=([0, 2, None], [-1, 50, True]),
         echo=([True, False, None], ["a"]),
         suffix=(["", None], ["a", 1]),
@@ -262,7 +274,7 @@ RESPONSE = NOTED | fields(
     ),
     model=(["tiny", None], [3, "gpt-17"]),
     instructions=(["be brief", None], [3]),
-    max_output_tokens=([1, 10**6, None], [0, -1, 1.5, "a"]),
+    max_output_tokens=([1, 10**6, None], [0, -1, 1.5, "a", 2**63]),
     temperature=([0, 2, None], [-1, 2.1, "a"]),
     top_p=([0, 1, None], [-1, 1.1]),
     text=(

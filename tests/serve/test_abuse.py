@@ -161,6 +161,26 @@ def test_json_that_nests_a_million_deep_is_refused(small: Running, opening: byte
     assert "nests too deeply" in answer.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b'{"hotness": ', "is no JSON: it ends in the middle"),
+        (b'{"prompt": 3, "hotness": 1', "is no JSON: it ends in the middle"),
+        (b'{"hotness": ' + b"[" * 50_000 + b"]" * 50_000 + b"}", "nests too deeply"),
+        (b'{"hotness": 1}', "there is no field 'hotness'"),
+        (b'{"hotness": 1e999}', "there is no field 'hotness'"),
+    ],
+    ids=["cut off", "cut off later", "deep", "whole", "number out of range"],
+)
+def test_that_a_body_is_no_json_goes_before_what_its_fields_say(
+    small: Running, body: bytes, said: str
+) -> None:
+    headers = {"content-type": "application/json"}
+    answer = httpx.post(f"{small.url}/v1/completions", content=body, headers=headers)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]
+
+
 def test_a_flood_of_headers_is_refused(small: Running) -> None:
     flood = b"".join(b"X-%d: %s\r\n" % (at, b"y" * 50) for at in range(1000))
     with connect(small) as flooding:

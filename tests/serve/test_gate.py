@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -181,6 +182,44 @@ def test_the_log_names_the_request_and_not_what_it_said(
     ]
     assert logged[0]["ms"] > 0
     assert not [line for line in lines if "secret" in line or "key-one" in line]
+
+
+def access(caplog: pytest.LogCaptureFixture, count: int) -> list[tuple[str, int]]:
+    """Path and status of so many lines of the access log, once they are there."""
+
+    def lines() -> list[Any]:
+        return [each for each in caplog.records if each.name == "ostinato.serve.access"]
+
+    wait_for(lambda: len(lines()) >= count)
+    return [(each.path, each.status) for each in lines()]
+
+
+def test_what_is_refused_before_its_route_is_known_is_logged_by_its_path(
+    http: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        http.post("/v1/completions", json=BODY)
+        http.get("/guess/my-secret-path")
+        logged = access(caplog, 2)
+    assert logged == [("/v1/completions", 401), ("unknown", 401)]
+
+
+def test_a_client_who_leaves_in_the_middle_of_its_body_is_no_failure(
+    service: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.INFO),
+        socket.create_connection((service.host, service.port), timeout=120) as leaving,
+    ):
+        leaving.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b'Content-Length: 100\r\n\r\n{"prompt":'
+        )
+        leaving.shutdown(socket.SHUT_RDWR)
+        leaving.close()
+        logged = access(caplog, 1)
+    assert logged == [("/v1/completions", 499)]
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 def test_an_exception_is_one_line_of_json() -> None:

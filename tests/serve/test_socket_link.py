@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from ostinato.llm.refusals import PromptTooLong
 from ostinato.serve.answers import Answers, Refused
+from ostinato.serve.openai.errors import of_problem
 from ostinato.serve.services import GenerateRequest
 from ostinato.serve.socket_link import SocketLink
 from ostinato.serve.wire import (
@@ -147,6 +149,7 @@ def test_not_a_second_time(tmp_path: Path) -> None:
         last = await asyncio.wait_for(anext(answers), 60)  # at once, not when patience ends
         assert last.error is not None
         assert last.error.code == "OST6020"
+        assert of_problem(last.error).response().headers["retry-after"] == "5"
 
     linked(tmp_path, test)
 
@@ -227,5 +230,36 @@ def test_a_question_has_its_answer_or_an_end(tmp_path: Path) -> None:
         await engine.die()
         with pytest.raises(Refused):
             await asyncio.wait_for(another, 60)
+
+    linked(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        GenerateRequest(prompt_ids=[1, 2**64]),
+        GenerateRequest(prompt_ids=[1], priority=-(2**63) - 1),
+        GenerateRequest(prompt_ids=[1], options={"schema": {"minimum": 10**30}}),
+    ],
+)
+def test_a_number_that_no_message_can_carry_is_the_request_s_fault(
+    asked: GenerateRequest, tmp_path: Path
+) -> None:
+    async def test(link: SocketLink, engine: Engine) -> None:
+        with pytest.raises(Refused, match="64 bits") as caught:
+            await link.submit(asked)
+        assert caught.value.problem.kind == "usage"
+        assert link.open_requests == 0
+        with pytest.raises(Refused, match="64 bits"):
+            await link.ask("sleep", seconds=2**64)
+
+    linked(tmp_path, test)
+
+
+def test_a_prompt_longer_than_the_model_is_not_sent_at_all(tmp_path: Path) -> None:
+    async def test(link: SocketLink, engine: Engine) -> None:
+        with pytest.raises(PromptTooLong, match="has 65 tokens and at most 63 fit"):
+            await asyncio.wait_for(link.submit(GenerateRequest(prompt_ids=[1] * 65)), 60)
+        assert link.open_requests == 0
 
     linked(tmp_path, test)

@@ -42,11 +42,12 @@ def check(
     command was used wrongly or the call fails by itself.
     """
     prepare_stdout()
+    from ostinato.doctor.check.ending import process_goes_on
     from ostinato.doctor.check.render import as_text
     from ostinato.doctor.check.run import check as check_call
     from ostinato.doctor.check.target import find_factory
 
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr), process_goes_on():
         checked = check_call(find_factory(target), target=target, gpus=gpus)
     if as_json:
         write_now(json.dumps(checked.to_dict(), allow_nan=False) + "\n")

@@ -1,8 +1,8 @@
 """The process that runs a watched program: `ostinato doctor run` starts it, and reads what it left.
 
 The program runs here as it would by itself: as `__main__`, with its own arguments, exit status,
-signals and output. What was seen is written when it ends, however it ends, and every few seconds
-before, so that a crash or a kill costs the last seconds and not the report.
+signals and output. What was seen is written when it ends, however Python is told of it, and every
+few seconds before, so that a crash or a kill costs the last seconds and not the report.
 """
 
 from __future__ import annotations
@@ -201,14 +201,18 @@ def _mind_signals(watch: Watch, keeper: Keeper) -> ToldToEnd:
 
 
 def _mind_sudden_exit(keeper: Keeper) -> None:
-    """Write the evidence before `os._exit`, which runs nothing else, and before another program."""
-    leave = os._exit
+    """Write the evidence before what runs nothing else: `os._exit`, `os.abort`, `os.exec*`."""
+    leave, crash = os._exit, os.abort
 
     def _exit(status: int) -> NoReturn:
         keeper.finish(Ending.EXITED, "os._exit", status)
         leave(status)
 
-    os._exit = _exit
+    def abort() -> NoReturn:
+        keeper.finish(Ending.SIGNALLED, signal.SIGABRT.name, 128 + signal.SIGABRT)
+        crash()
+
+    os._exit, os.abort = _exit, abort
     for name in ("execv", "execve"):  # all others of their kind come down to these
         setattr(os, name, _saving_first(getattr(os, name), keeper))
 

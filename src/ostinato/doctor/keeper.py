@@ -16,10 +16,9 @@ from time import perf_counter
 from ostinato.doctor.collect.bell import Bell
 from ostinato.doctor.collect.own_thread import OwnThread
 from ostinato.doctor.evidence import Ending, Evidence, to_json
+from ostinato.doctor.saving import FIRST_SAVE_S, pause_s
 from ostinato.doctor.watching import Watch
 
-_FIRST_SAVE_S = 3.0
-_SHARE = 0.004  # of the time may go into saving what was seen so far
 _PATIENCE_S = 5.0
 
 
@@ -42,11 +41,12 @@ class Keeper:
 
     def _run(self) -> None:
         self._watch.ignore_this_thread()
-        pause = _FIRST_SAVE_S
+        started = perf_counter()
+        pause = FIRST_SAVE_S
         while not self._stop.wait(pause):
             began = perf_counter()
             self.save()
-            pause = max(_FIRST_SAVE_S, (perf_counter() - began) / _SHARE)
+            pause = pause_s(began - started, perf_counter() - began)
 
     def save(self, ending: Ending = Ending.STILL_RUNNING) -> None:
         """Write what was seen so far; the watch goes on."""

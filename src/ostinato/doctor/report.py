@@ -122,7 +122,9 @@ def _ending(evidence: Evidence) -> tuple[str, ...]:
         Ending.STILL_RUNNING: "the program was still running",
         Ending.REPLACED: "the program put another one in its place, which was not watched",
     }
-    return (f"{words[subject.ending]}; what was recorded until then is reported",)
+    if not evidence.collected:
+        return (words[subject.ending],)
+    return (f"{words[subject.ending]}; what was kept until then is reported",)
 
 
 def _machine(evidence: Evidence) -> str:

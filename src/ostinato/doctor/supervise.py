@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ostinato.doctor.evidence import Ending, Evidence, Subject, from_json
+from ostinato.doctor.saving import FIRST_SAVE_S
 from ostinato.doctor.told_to_end import SIGNALS
 from ostinato.doctor.witness import Witness
 from ostinato.errors import UsageError
@@ -133,7 +134,10 @@ def read_evidence(path: Path, program: Sequence[str], status: int) -> Evidence:
     title = " ".join(program)
     signalled = signal.Signals(status - 128).name if _is_signal(status) else ""
     if not path.exists():
-        problem = "no evidence was saved: the program ended before its first few seconds"
+        problem = (
+            "no evidence was saved: the program ended before the first save, "
+            f"{FIRST_SAVE_S:g} s after its start"
+        )
         subject = Subject(title=title, ending=Ending.EXITED, exit_status=status)
         if signalled:
             subject = replace(subject, ending=Ending.SIGNALLED, detail=signalled)
@@ -144,7 +148,7 @@ def read_evidence(path: Path, program: Sequence[str], status: int) -> Evidence:
     subject = replace(evidence.subject, ending=Ending.EXITED, exit_status=status)
     if signalled:
         subject = replace(subject, ending=Ending.SIGNALLED, detail=signalled)
-    problem = f"it ended suddenly, so only its first {evidence.subject.seconds:.0f} s were kept"
+    problem = f"it ended suddenly, so only its first {evidence.subject.seconds:.1f} s were kept"
     return replace(evidence, subject=subject, problems=(*evidence.problems, problem))
 
 

@@ -45,6 +45,18 @@ def is_recipe(func: OpOverload) -> bool:
     )
 
 
+def followed(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Make the calls of a recipe as an eager run does.
+
+    Torch has recipes in Python beside those in C++, and they differ: that of `dropout` returns a
+    copy of its input where the eager one returns the input itself.
+    """
+    recipe = torch._C.DispatchKey.CompositeImplicitAutograd
+    if torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), recipe):
+        return func._op_dk(recipe, *args, **kwargs)
+    return func.decompose(*args, **kwargs)
+
+
 @cache
 def changes_window(func: OpOverload) -> bool:
     """Whether the call changes shape or strides of its tensor in place, and no content."""

@@ -8,7 +8,8 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ostinato.graphs.aten_calls import is_recipe, is_wrapper
+from ostinato.graphs.aten_calls import followed, is_recipe, is_wrapper
+from ostinato.graphs.interrupts import hand_on_signals
 
 _DEVICE_OF = torch.ops.prim.device.default
 
@@ -38,6 +39,7 @@ class AtenMode(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        hand_on_signals()
         kwargs = kwargs or {}
         if not isinstance(func, OpOverload):
             return self.on_opaque(func, args, kwargs)
@@ -47,6 +49,6 @@ class AtenMode(TorchDispatchMode):
             return NotImplemented  # the tensor's own dispatch comes first, then its inner calls
         if is_recipe(func):
             with self:
-                return func.decompose(*args, **kwargs)
+                return followed(func, args, kwargs)
         with torch._C.DisableTorchFunction():
             return self.on_call(func, args, kwargs)

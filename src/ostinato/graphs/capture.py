@@ -26,6 +26,7 @@ from ostinato.graphs.effects import Effect, Effects
 from ostinato.graphs.foreign import ALIASES, Foreign
 from ostinato.graphs.graph import Graph
 from ostinato.graphs.inline import recording_here
+from ostinato.graphs.interrupts import run_interruptibly
 from ostinato.graphs.job import Bench, Job, Made, Refused
 from ostinato.graphs.observe import Observation, observe
 from ostinato.graphs.observe_calls import SEEDED
@@ -245,7 +246,7 @@ def _serve(job: Job, bench: Bench | None = None) -> object:
     if job.serve:
         args, kwargs = job.call
         with drawing_run():
-            result = job.fn(*args, **kwargs)
+            result = run_interruptibly(job.fn, args, kwargs)
     elif bench is None:
         return None
     else:
@@ -265,7 +266,7 @@ def _dry_run(bench: Bench) -> object:
     args, kwargs = close_call(bench.job.signature.structure, copies.leaves)
     try:
         with recording_here():
-            return bench.job.fn(*args, **kwargs)
+            return run_interruptibly(bench.job.fn, args, kwargs)
     finally:
         for state in bench.before:
             state.restore()

@@ -16,12 +16,14 @@ from collections.abc import Set as AbstractSet
 from operator import attrgetter, methodcaller
 
 _VARIABLES = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
-_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
-# Where, among what is given to these, the name stands.
-_PLACE_OF_NAME = {"getattr": 1, "hasattr": 1, "attrgetter": 0, "methodcaller": 0}
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
+# Where, among what is given to these, the name stands. A bound `__getattribute__` is given no more.
+_PLACES_OF_NAME = {"getattr": (1,), "hasattr": (1,), "getattr_static": (1,), "attrgetter": (0,),
+                   "methodcaller": (0,), "__getattribute__": (0, 1)}  # fmt: skip
+_ALL_NAMES = frozenset({"vars", "__dict__", "asdict", "astuple", "getmembers"})
 _BUILTINS = frozenset({"getattr", "hasattr", "vars"})  # found as variables, the rest also elsewhere
 _OF_GLOBALS = frozenset({"globals", "eval", "exec"})
-_CALL = "PRECALL" if "PRECALL" in dis.opmap else "CALL"  # Python 3.11 has both, one after the other
+CALL = "PRECALL" if "PRECALL" in dis.opmap else "CALL"  # Python 3.11 has both, one after the other
 _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 _PASSING_ON = frozenset({"__getattr__", "__getattribute__"})
 _SHORTEST_PART = 2
@@ -37,9 +39,11 @@ def computes_names(code: types.CodeType) -> bool:
             continue
         if is_attribute and each.argval in _BUILTINS:  # no more than an attribute of that name
             continue
-        if each.argval in ("vars", "__dict__") or _is_of_globals(each):
+        if each.argval in _ALL_NAMES or _is_of_globals(each):
             return True
-        if each.argval in _PLACE_OF_NAME and not _is_told(code, each, instructions[at + 1 :]):
+        places = _PLACES_OF_NAME.get(each.argval, ())
+        following = instructions[at + 1 :] if places else ()
+        if places and not any(_is_told(code, each, following, place) for place in places):
             return True
     return any(map(computes_names, _nested(code)))
 
@@ -54,10 +58,15 @@ def computes_globals(code: types.CodeType) -> bool:
 @functools.cache
 def parts_of_names(code: types.CodeType) -> frozenset[str]:
     """Return what a computed name may be made of: the words in the strings of `code`."""
-    strings = [each for each in _flat(code.co_consts) if isinstance(each, str)]
-    words = {word for each in strings for word in re.findall(r"\w+", each)}
-    longer = frozenset(word for word in words if len(word) >= _SHORTEST_PART)
-    return longer.union(*map(parts_of_names, _nested(code)))
+    words = {word for each in strings_in(code) for word in re.findall(r"\w+", each)}
+    return frozenset(word for word in words if len(word) >= _SHORTEST_PART)
+
+
+def strings_in(code: types.CodeType) -> Iterator[str]:
+    """Yield the strings that stand in `code`, and in code nested in it."""
+    yield from (each for each in _flat(code.co_consts) if isinstance(each, str))
+    for each in _nested(code):
+        yield from strings_in(each)
 
 
 def composed(
@@ -69,6 +78,12 @@ def composed(
         for name in names
         if not name.startswith("__") and (name in words or any(part in name for part in parts))
     )
+
+
+def asks_any_name(value: object) -> bool:
+    """Whether `value` is a `getattr`, under whatever name, also one that is bound to an object."""
+    slots = (types.MethodWrapperType, types.WrapperDescriptorType)
+    return value is getattr or (isinstance(value, slots) and value.__name__ == "__getattribute__")
 
 
 def names_asked_by(value: object) -> frozenset[str]:
@@ -102,16 +117,18 @@ def _is_of_globals(instruction: dis.Instruction) -> bool:
 
 
 def _is_told(
-    code: types.CodeType, loaded: dis.Instruction, following: Sequence[dis.Instruction]
+    code: types.CodeType,
+    loaded: dis.Instruction,
+    following: Sequence[dis.Instruction],
+    place: int,
 ) -> bool:
-    """Whether the function that was loaded is called with a name that stands in the code.
+    """Whether what the function that was loaded is given at `place` is a name in the code.
 
     The arguments are followed on the stack, which is empty when the first is begun.
     """
-    place = _PLACE_OF_NAME[loaded.argval]
     depth, is_told = 0, False
     for each in following:
-        if each.opname == _CALL and each.arg == depth:
+        if each.opname == CALL and each.arg == depth:
             return is_told and (depth == 1 or loaded.argval != "attrgetter")
         if each.opcode in _JUMPS and depth > place:
             return False  # one name or another

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ostinato.graphs.fake_run import run_on_fakes
+from ostinato.graphs.interrupts import run_interruptibly
 from ostinato.graphs.python_state import remember
 from ostinato.graphs.size_branches import Calls, CallSet, branch
 from ostinato.graphs.tree import Structure, flatten
@@ -169,7 +170,7 @@ def _attempts(
 
         def watched(*args: object, **kwargs: object) -> object:
             with calls:
-                return fn(*args, **kwargs)
+                return run_interruptibly(fn, args, kwargs)
 
         try:
             result = run_on_fakes(watched, leaves, structure, resized)

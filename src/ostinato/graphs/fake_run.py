@@ -12,6 +12,8 @@ functions run as what they were compiled from.
 
 from __future__ import annotations
 
+import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +26,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ostinato.graphs.observe_compiled import compiled_code_runs_eagerly
 from ostinato.graphs.tree import Structure
+
+_FAKES_LOG = logging.getLogger("torch._subclasses.fake_tensor")
 
 Resized = Mapping[int, Mapping[int, int]]
 """Leaf index to its new sizes by dimension."""
@@ -44,7 +48,12 @@ def run_on_fakes(
         resized: Which leaves get other sizes.
     """
     fakes = FakeTensorMode(allow_non_fake_inputs=True)
-    with warnings.catch_warnings(), _no_autocast_cache(), compiled_code_runs_eagerly():
+    with (
+        warnings.catch_warnings(),
+        _torch_logs_nothing(),
+        _no_autocast_cache(),
+        compiled_code_runs_eagerly(),
+    ):
         # What there is to warn about, the user sees in the eager run.
         warnings.simplefilter("ignore")
         with fakes:
@@ -111,6 +120,21 @@ def _resized(tensor: Tensor, sizes: Mapping[int, int]) -> Tensor:
             strides[dim] = step
             step *= shape[dim]
     return torch.empty_strided(shape, strides, dtype=tensor.dtype, device=tensor.device)
+
+
+@contextmanager
+def _torch_logs_nothing() -> Iterator[None]:
+    """Keep what fake tensors log of failed calls to ourselves: a size that fails is an answer."""
+    here = threading.get_ident()
+
+    def is_of_another_thread(record: logging.LogRecord) -> bool:
+        return threading.get_ident() != here
+
+    _FAKES_LOG.addFilter(is_of_another_thread)
+    try:
+        yield
+    finally:
+        _FAKES_LOG.removeFilter(is_of_another_thread)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from ostinato.graphs.buffers import Fit, StaticInputs
 from ostinato.graphs.extents import Axis, Extents
 from ostinato.graphs.fitting import Call
 from ostinato.graphs.graph import Graph
+from ostinato.graphs.interrupts import run_interruptibly
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.signature import Signature, TensorSpec
 from ostinato.graphs.signing import close_call
@@ -182,7 +183,7 @@ class Bench:
 
     def step(self) -> object:
         args, kwargs = self.given = close_call(self.job.signature.structure, self.inputs.leaves)
-        return self.job.fn(*args, **kwargs)
+        return run_interruptibly(self.job.fn, args, kwargs)
 
     def changed_containers(self) -> str | None:
         """Say which list, dict or object among the arguments the latest step changed, if any."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ostinato.graphs.interrupts import signals_wait
 from ostinato.graphs.observe_calls import SEEDED, CallWatcher
 from ostinato.graphs.observe_capturing import as_if_capturing
 from ostinato.graphs.observe_compiled import compiled_code_runs_eagerly
@@ -67,6 +68,7 @@ class Observation:
         self._journal.undo()
 
 
+@signals_wait()
 def observe(
     step: Callable[[], object],
     inputs: Sequence[Tensor],

@@ -9,29 +9,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
-from ostinato.errors import CaptureError
 from ostinato.graphs.buffers import typed_view
 from ostinato.graphs.extents import Extent
 from ostinato.graphs.lease import Generation, Lease
 from ostinato.graphs.padded_views import try_padded_view
-from ostinato.graphs.reasons import Reason, remedy
-from ostinato.graphs.signature import ValueSpec
-from ostinato.graphs.signing import span_bytes, value_spec
-from ostinato.graphs.tree import Structure, flatten
+from ostinato.graphs.signing import span_bytes
+from ostinato.graphs.tree import flatten
+from ostinato.graphs.unfit_results import is_plain, refuse_unfit
 
 # A copy that keeps gaps between rows may cost this much more than a dense one before it is not
 # worth it.
 _GAP_FACTOR = 2
 _KNOWN_SIZES = 64
-_COMPILERS_OWN = "_dynamo"
 
 
 class _Output(Protocol):
@@ -136,12 +131,11 @@ class HandOut:
     ) -> None:
         leaves, self.structure = flatten(result)
         itself = {id(tensor) for tensor in (*externals, *held)}
-        _refuse_unfit(leaves, flatten(observed)[0], self.structure, objects)
-        _refuse_attributes(leaves, self.structure, itself)
-        self._bare = self.structure.kind is None
         given = {id(t): leaf for t, leaf in zip(statics, leaf_of, strict=True)}
+        refuse_unfit(result, observed, objects, itself, itself | given.keys())
+        self._bare = self.structure.kind is None
         origins = _origins(statics, leaf_of)
-        own = {_home(t) for t in externals if _is_plain(t) and t.numel()}
+        own = {_home(t) for t in externals if is_plain(t) and t.numel()}
         self._outputs: list[_Output] = []
         for index, leaf in enumerate(leaves):
             extent = extents[index] if extents is not None else None
@@ -297,69 +291,17 @@ def _copy_together(views: Sequence[Tensor]) -> list[Tensor]:
     return [copies[id(view)] for view in views]
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    return tensor.layout is torch.strided and not tensor.is_nested
-
-
-def _refuse_unfit(
-    leaves: Sequence[object],
-    again: Sequence[object],
-    structure: Structure,
-    objects: Sequence[object],
-) -> None:
-    """Refuse results that are not the same in each run for another reason than their tensors."""
-    given = {id(each) for each in objects}
-    for index, (leaf, path) in enumerate(zip(leaves, structure.paths, strict=True)):
-        other = again[index] if index < len(again) else None
-        name = path or "the result"
-        if isinstance(leaf, Tensor):
-            if type(leaf) not in (Tensor, Parameter) or not _is_plain(leaf) or leaf.is_quantized:
-                raise _unfit(
-                    f"{name} is no plain tensor: a {type(leaf).__name__}, {leaf.layout}",
-                    Reason.UNSUPPORTED_OUTPUT,
-                )
-        elif leaf is other or id(leaf) in given:
-            continue
-        elif not isinstance(value_spec(leaf), ValueSpec):
-            raise _unfit(
-                f"{name} is of type {type(leaf).__name__}, made anew by each run",
-                Reason.UNSUPPORTED_OUTPUT,
-            )
-        elif value_spec(leaf) != value_spec(other):
-            raise _unfit(
-                f"{name} was {other!r} in one run and {leaf!r} in the next",
-                Reason.PYTHON_SIDE_EFFECT,
-            )
-
-
-def _refuse_attributes(
-    leaves: Sequence[object], structure: Structure, itself: AbstractSet[int]
-) -> None:
-    """Refuse tensors that carry Python attributes: the copies would come without.
-
-    What torch.compile notes on the tensors that it saw is its own, and no part of the result.
-    """
-    for leaf, path in zip(leaves, structure.paths, strict=True):
-        if not isinstance(leaf, Tensor) or id(leaf) in itself:
-            continue
-        for name in vars(leaf):
-            if not name.startswith(_COMPILERS_OWN):
-                raise _unfit(
-                    f"{path or 'the result'} is a tensor with an attribute {name!r}",
-                    Reason.UNSUPPORTED_OUTPUT,
-                )
-
-
-def _unfit(problem: str, reason: Reason) -> CaptureError:
-    return CaptureError(problem, code="OST1101", remedy=remedy(reason), reason=str(reason))
-
-
 def _clones_alike(tensor: Tensor) -> bool:
+    if tensor.is_conj() or tensor.is_neg():  # a clone is what they read as
+        return False
     return torch.empty_like(tensor, device="meta").stride() == tensor.stride()
 
 
 def _copying(output: _Made, view: Tensor) -> Callable[[], Tensor]:
     """Choose how one output is copied: with its strides, unless it would copy mostly gaps."""
+    if view.is_conj() or view.is_neg():
+        copy = _copying(output, _as_read(view, view))  # twice is not at all
+        return lambda: _as_read(copy(), view)
     is_cut = view.shape != output.static.shape
     if is_cut and output.static.is_contiguous():
         return functools.partial(view.clone, memory_format=torch.contiguous_format)

@@ -19,6 +19,7 @@ from ostinato.graphs.extents import (
     extents_and_one,
     observed_extents,
 )
+from ostinato.graphs.interrupts import run_interruptibly
 from ostinato.graphs.job import Bench, Job, Refused
 from ostinato.graphs.observe import Observation
 from ostinato.graphs.other_values import leak
@@ -184,7 +185,7 @@ def _check_other_values(bench: Bench, recording: Recording, hand_out: HandOut) -
 
     def eager(leaves: Sequence[object]) -> object:
         args, kwargs = close_call(job.signature.structure, leaves)
-        return job.fn(*args, **kwargs)
+        return run_interruptibly(job.fn, args, kwargs)
 
     try:
         found = leak(job.leaves, [fit.leaf for fit in job.fits], replay, eager)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import random
 import types
 from collections import deque
@@ -21,14 +20,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
+from ostinato.graphs.asked_about import only_asked_about
 from ostinato.graphs.computed_names import (
     composed,
-    computes_globals,
     computes_names,
-    names_asked_by,
     parts_of_names,
 )
 from ostinato.graphs.contents import BUFFERS, UNORDERED, Contents, is_fixed, too_large
+from ostinato.graphs.global_names import globals_read, modules_found
+from ostinato.graphs.held_by import held_by
 from ostinato.graphs.libraries import (
     BOOKKEEPING,
     is_config,
@@ -40,7 +40,7 @@ from ostinato.graphs.libraries import (
 )
 from ostinato.graphs.outlets import OUTLETS, methods_of_outlet
 from ostinato.graphs.places import ABSENT, PLAIN, Place, Size, entries_of
-from ostinato.graphs.reached import Reach, is_called_by_python
+from ostinato.graphs.reached import DESCRIPTORS, Reach, is_called_by_python
 from ostinato.graphs.reading import (
     ANY_NAME,
     ENTRIES,
@@ -73,6 +73,7 @@ class _Walk:
         self._plain: list[tuple[frozenset[str], Place]] = []
         self._read_by: dict[type, frozenset[str]] = {}
         self._python_modules: list[types.ModuleType] = []
+        self._made: set[type] = set()  # classes that the code holds, not only objects of them
         self._methods: set[tuple[type, str]] = set()
         self._patchable: set[tuple[int, str]] = set()
         self._changing: list[tuple[str, Any]] = []
@@ -80,19 +81,21 @@ class _Walk:
         self._parts: set[str] = set()  # of which names are made that do not stand in the code
 
     def add(self, value: object, name: str) -> None:
+        if isinstance(value, type):  # whoever holds a class may make an object of it
+            self._made.update(value.__mro__)
+            self._visit(type(value), type(value).__name__)
+        self._visit(value, name)
+
+    def _visit(self, value: object, name: str) -> None:
         if id(value) not in self._seen and not isinstance(value, PLAIN):
             self._seen.add(id(value))
             self._keep.append(value)
             self._queue.append((value, name))
 
     def run(self) -> Reach:
-        for hooks in (
-            torch_module._global_forward_hooks,
-            torch_module._global_forward_pre_hooks,
-        ):
-            self.found.sizes.append(Size(hooks, "the hooks of all modules"))
-            for number, hook in list(hooks.items()):
-                self._place(hooks, number, hook, "the hooks of all modules")
+        of_all = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
+        for hooks in of_all:
+            self._hooks(hooks, "the hooks of all modules")
         while self._queue or self._name_more():
             self._open(*self._queue.popleft())
         # Only now is it known which names the user's code reads, of its own objects and of others'.
@@ -102,8 +105,7 @@ class _Walk:
         ]
         for names in self._read_by.values():
             read |= names
-        if read & {"environ", "getenv"}:
-            self._environment()
+        found.read_environment()
         found.iterators = [each for each in found.iterators if found.may_name(each[0])]
         found.unwatched = [each for each in found.unwatched if found.may_name(each[0])]
         # Comparing these takes a microsecond, so only those that the code names.
@@ -120,20 +122,17 @@ class _Walk:
         ]
         return found
 
-    def _environment(self) -> None:
-        held: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
-        self.found.sizes.append(Size(held, "os.environ"))
-        for key, value in list(held.items()):
-            self.found.places.append(Place(held, key, value, f"os.environ[{key!r}]"))
-
     def _name_more(self) -> bool:
         """Open the methods, and the parts of Python modules, that the code read so far names."""
         from_parts = self._composed() if self.found.reads_any_name else frozenset()
+        self.found.read_positions()
         for kind in self.found.classes:
             for name, member in list(vars(kind).items()):
                 is_named = name in self.found.names or name in from_parts
-                if not is_named and not is_called_by_python(name, member):
+                if not is_named and not is_called_by_python(name, member, kind in self._made):
                     continue
+                if isinstance(member, classmethod):  # it is handed the class
+                    self.add(kind, kind.__name__)
                 method = getattr(member, "fget", getattr(member, "__func__", member))
                 if isinstance(method, types.FunctionType):
                     self.add(method, kind.__name__)
@@ -141,7 +140,9 @@ class _Walk:
         for module in self._python_modules:
             for name in self.found.names & vars(module).keys():
                 held = vars(module)[name]
-                if id(held) not in self._seen and is_worth_watching(held):
+                if not is_worth_watching(held):
+                    self.add(held, name)
+                elif id(held) not in self._seen:
                     self._place(vars(module), name, held, f"{module.__name__}.{name}")
         return bool(self._queue)
 
@@ -166,9 +167,6 @@ class _Walk:
             self._module(value, name)
         elif isinstance(value, types.FunctionType):
             self._function(value, name)
-        elif isinstance(value, types.MethodType):
-            self.add(value.__self__, name)
-            self.add(value.__func__, name)
         elif isinstance(value, functools.partial):
             for part in (value.func, *value.args):
                 self.add(part, name)
@@ -196,10 +194,10 @@ class _Walk:
             self._class(value)
         elif is_users_object(value):
             self._object(value, name)
-        else:  # a graphed callable, a cached function, an `attrgetter`
-            self.found.names |= names_asked_by(value)
-            self.found.reads_any_name |= value is getattr  # under another name
-            self.add(getattr(value, "__wrapped__", None), name)
+        else:  # a bound method, a graphed callable, a cached function, an `attrgetter`
+            self.found.note(value)
+            for each in held_by(value):
+                self.add(each, name)
 
     def _place(self, container: Any, key: Any, value: object, name: str) -> None:
         self.found.places.append(Place(container, key, value, name))
@@ -218,10 +216,13 @@ class _Walk:
             for key, value in list(entries.items()):
                 self._place(entries, key, value, f"{prefix}{key}")
         for hooks in (module._forward_hooks, module._forward_pre_hooks):
-            self.found.sizes.append(Size(hooks, f"{prefix}hooks"))
-            for number, hook in list(hooks.items()):
-                self._place(hooks, number, hook, f"{prefix}hooks")
+            self._hooks(hooks, f"{prefix}hooks")
         self._attributes(module, vars(module), prefix)
+
+    def _hooks(self, hooks: dict[int, Any], name: str) -> None:
+        self.found.sizes.append(Size(hooks, name))
+        for number, hook in list(hooks.items()):
+            self._place(hooks, number, hook, name)
 
     def _subclass(self, value: Any, name: str) -> None:
         """Open what a user's subclass of a container holds beside its entries."""
@@ -250,7 +251,7 @@ class _Walk:
         for key, held in list(attributes.items()):
             if key not in skipped:
                 self._attribute(attributes, key, held, f"{prefix}{key}", own)
-        self.add(kind, kind.__name__)
+        self._visit(kind, kind.__name__)
 
     def _attribute(
         self, container: Any, key: str, held: object, name: str, own: frozenset[str]
@@ -281,11 +282,11 @@ class _Walk:
         entries = entries_of(kind)
         self.found.sizes.append(Size(entries, f"{kind.__name__}.", frozenset(entries)))
         for key, held in list(entries.items()):
-            if key.startswith("__") or isinstance(held, _DESCRIPTORS):
+            if key.startswith("__") or isinstance(held, DESCRIPTORS):
                 continue
             self._attribute(entries, key, held, f"{kind.__name__}.{key}", frozenset())
         for base in kind.__bases__:
-            self.add(base, base.__name__)
+            self._visit(base, base.__name__)
 
     def _library_class(self, kind: type[nn.Module]) -> None:
         """Watch the methods that a call of a library's module goes through, and what they call."""
@@ -368,17 +369,16 @@ class _Walk:
             self.found.places.append(Place(function, key, held, f"{path}.{key}"))
 
     def _globals(self, function: types.FunctionType) -> None:
-        names = function.__globals__
-        wanted = set(names_read(function.__code__))
-        if computes_globals(function.__code__):  # all that is sure to be no part of something else
-            wanted |= {k for k, held in list(names.items()) if isinstance(held, _LONE)}
-        for variable in sorted(wanted):
+        names, asked = function.__globals__, only_asked_about(function.__code__)
+        for variable in sorted(globals_read(function)):
             if variable in names and not variable.startswith("__"):
                 held = names[variable]
                 if is_worth_watching(held):
                     self._place(names, variable, held, f"{variable} (a global)")
                 else:
-                    self.add(held, variable)
+                    (self._visit if variable in asked else self.add)(held, variable)
+        for module in modules_found(function):
+            self.add(module, module.__name__)
         for variable in globals_stored(function.__code__):
             held = names.get(variable, ABSENT)
             self.found.stored.append(Place(names, variable, held, f"{variable} (a global)"))
@@ -389,12 +389,8 @@ class _Walk:
         self._python_modules.append(module)
         for key, held in list(vars(module).items()):
             if isinstance(held, PLAIN) and not key.startswith("__"):
-                place = Place(vars(module), key, held, f"{module.__name__}.{key}")
-                self._plain.append((frozenset(), place))
+                self._attribute(vars(module), key, held, f"{module.__name__}.{key}", frozenset())
 
 
 _MODULE_INTERNALS = frozenset(vars(nn.Module())) | {"training"}
-_LONE = (PLAIN, Tensor, nn.Module)
 _OF_EVERY_MODULE = ("__call__", "_call_impl", "_wrapped_call_impl")
-_DESCRIPTORS = (types.FunctionType, property, staticmethod, classmethod, types.MemberDescriptorType,
-                functools.cached_property, types.GetSetDescriptorType)  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,27 +12,41 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ostinato.graphs.computed_names import asks_any_name, names_asked_by
 from ostinato.graphs.contents import Contents
 from ostinato.graphs.places import Place, Size
+from ostinato.graphs.reading import ENTRIES, changes_container
 
 CALLED_BY_PYTHON = ("forward", "__call__", "__iter__", "__next__")
 
-# Run when an object is made, copied, shown or changed: no value of a result comes from there.
-_BESIDE_A_RUN = frozenset(
+DESCRIPTORS = (types.FunctionType, property, staticmethod, classmethod, types.MemberDescriptorType,
+               functools.cached_property, types.GetSetDescriptorType)  # fmt: skip
+"""Members of a class that count only where the code names them."""
+
+# Run where code that holds a class makes an object of it.
+_CONSTRUCTORS = frozenset({"__new__", "__init__", "__post_init__", "__class_getitem__"})
+
+_ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb", "expandvars"})
+
+# Run when an object is copied, shown or changed: no value of a result comes from there.
+_BESIDE_A_RUN = _CONSTRUCTORS | frozenset(
     f"__{name}__"
     for name in (
-        *("init", "new", "post_init", "del", "init_subclass", "class_getitem", "set_name"),
+        *("del", "init_subclass", "set_name"),
         *("setattr", "delattr", "setitem", "delitem", "repr", "str", "dir", "sizeof"),
         *("copy", "deepcopy", "reduce", "reduce_ex", "getstate", "setstate", "getnewargs"),
     )
 )
 
 
-def is_called_by_python(name: str, member: object) -> bool:
+def is_called_by_python(name: str, member: object, is_made: bool) -> bool:
     """Whether `member` of a user's class runs though nobody names it: `len(x)`, `a * b`.
 
+    Where a run makes objects of the class (`is_made`), its constructors do.
     What a decorator such as `dataclass` generated reads every field, and says nothing of its own.
     """
+    if is_made and name in _CONSTRUCTORS:
+        return True
     if not (name.startswith("__") and name.endswith("__")) or name in _BESIDE_A_RUN:
         return False
     return isinstance(member, types.FunctionType) and member.__code__.co_filename != "<string>"
@@ -86,6 +102,27 @@ class Reach:
         """Whether it names what lies at `path`: variables it does, attributes it may not."""
         _, dot, attribute = path.partition("[")[0].rpartition(".")
         return not dot or self.may_read(attribute)
+
+    def note(self, value: object) -> None:
+        """Add what a callable of Python's own reads and changes, as an `attrgetter` does."""
+        self.names |= names_asked_by(value)
+        self.reads_any_name |= asks_any_name(value)
+        if changes_container(value):
+            self.stores.add(ENTRIES)
+
+    def read_positions(self) -> None:
+        """Add the names that patterns such as `case Model(s)` go by, if the code has any."""
+        if "__match_args__" in self.names:
+            self.names.update(*(getattr(kind, "__match_args__", ()) for kind in self.classes))
+
+    def read_environment(self) -> None:
+        """Have all variables of the environment compared, if the code names it."""
+        if not self.names & _ENVIRONMENT:
+            return
+        held: dict[Any, Any] = os.environ._data  # type: ignore[attr-defined]
+        self.sizes.append(Size(held, "os.environ"))
+        for key, value in list(held.items()):
+            self.places.append(Place(held, key, value, f"os.environ[{key!r}]"))
 
     def tensors(self) -> Iterator[Tensor]:
         """Yield each tensor held in a place."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import re
 import types
 from collections.abc import Iterable
 
@@ -17,15 +18,27 @@ from ostinato.graphs.source_lines import line_at
 
 _LOADS = frozenset({"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD", "LOAD_NAME", "LOAD_SUPER_ATTR"})
 _STORES = frozenset({"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "DELETE_ATTR", "DELETE_GLOBAL"})
-_BY_STRING = frozenset({"getattr", "hasattr", "setattr", "attrgetter", "methodcaller"})
+_BY_STRING = frozenset({"getattr", "hasattr", "setattr", "attrgetter", "methodcaller",
+                        "__getattribute__", "getattr_static"})  # fmt: skip
+_FIELD = re.compile(r"\.(\w+)")
 
 
 @functools.cache
 def names_read(code: types.CodeType) -> frozenset[str]:
     """Return the global and attribute names that `code`, and code nested in it, load."""
-    names = {i.argval for i in dis.get_instructions(code) if i.opname in _LOADS}
+    names: set[str] = set()
+    given: object = None
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in _LOADS:
+            names.add(instruction.argval)
+        elif instruction.opname == "MATCH_CLASS" and isinstance(given, tuple):
+            names.update(given, ("__match_args__",) if instruction.arg else ())
+        given = instruction.argval  # `case Model(scale=s)` has its names laid on the stack
     if names & _BY_STRING:
         names |= {constant for constant in code.co_consts if isinstance(constant, str)}
+    if "format" in names:  # "{0.scale}".format(model)
+        strings = (constant for constant in code.co_consts if isinstance(constant, str))
+        names.update(*(_FIELD.findall(each) for each in strings if "{" in each))
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             names |= names_read(constant)
@@ -109,6 +122,13 @@ def names_stored(code: types.CodeType) -> frozenset[str]:
         if isinstance(constant, types.CodeType):
             names |= names_stored(constant)
     return frozenset(names)
+
+
+def changes_container(value: object) -> bool:
+    """Whether `value` is a method of a container, bound to one, that changes it: `log.append`."""
+    if not isinstance(value, types.BuiltinMethodType | types.MethodWrapperType):
+        return False
+    return value.__name__ in _CHANGES_CONTAINERS
 
 
 @functools.cache

@@ -13,6 +13,7 @@ from ostinato.graphs.chronicle import Chronicle
 from ostinato.graphs.entry import Entry
 from ostinato.graphs.fitting import Occasion
 from ostinato.graphs.graph import Graph
+from ostinato.graphs.interrupts import signals_wait
 from ostinato.graphs.job import Job, Made, Rules
 from ostinato.graphs.options import Options
 from ostinato.graphs.placing import place
@@ -61,7 +62,9 @@ class Recorder:
             entry.refuse(*job)
             return Made(reason=job[0], detail=job[1], is_unanswered=True)
         try:
-            made = capture.make(job)
+            with signals_wait():
+                made = capture.make(job)
+                self._settle(entry, made, epoch)
         except BaseException as error:
             # The caller's own error, raised by the run that was to answer the call; or an exit,
             # which a later call must not come to again only because it tries to record.
@@ -70,6 +73,9 @@ class Recorder:
             if is_call:
                 self._chronicle.ran_eagerly(Reason.CAPTURE_ERROR, first_line(error))
             raise
+        return made
+
+    def _settle(self, entry: Entry, made: Made, epoch: int) -> None:
         if made.graph is not None:
             self._take_in(entry, made, made.graph, epoch)
         elif self._store.epoch != epoch:  # whatever went wrong, something was replaced meanwhile
@@ -77,7 +83,6 @@ class Recorder:
             made.is_final, made.is_first = False, True
         if made.reason is not None:
             _note_unfit(entry, made)
-        return made
 
     def _job(
         self, entry: Entry, occasion: Occasion, epoch: int, *, ran: int, serve: bool

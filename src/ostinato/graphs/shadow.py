@@ -12,6 +12,7 @@ from ostinato.graphs.agreement import disagreement
 from ostinato.graphs.aten_calls import storage_id
 from ostinato.graphs.fitting import Call
 from ostinato.graphs.graph import Graph
+from ostinato.graphs.interrupts import run_interruptibly, signals_wait
 from ostinato.graphs.other_values import leak
 from ostinato.graphs.padding import poison
 from ostinato.graphs.signing import close_call
@@ -19,6 +20,7 @@ from ostinato.graphs.state import RandomState, TensorState
 from ostinato.graphs.tree import flatten
 
 
+@signals_wait()
 def compare(
     graph: Graph,
     leaves: Sequence[object],
@@ -49,7 +51,7 @@ def compare(
     for state in before:
         state.restore()
     args, kwargs = call
-    eager = fn(*args, **kwargs)
+    eager = run_interruptibly(fn, args, kwargs)
     if graph.draws:
         return eager, None
     theirs, structure = flatten(eager)
@@ -78,7 +80,7 @@ def _leak_beside_others(
 
     def eager(others: Sequence[object]) -> object:
         args, kwargs = close_call(graph.signature.structure, others)
-        return fn(*args, **kwargs)
+        return run_interruptibly(fn, args, kwargs)
 
     try:
         return leak(leaves, bucketed, lambda others: _replay(graph, others, sizes)[0], eager)

@@ -103,6 +103,16 @@ def flatten(value: object) -> tuple[list[object], Structure]:
     return leaves, _open(value, leaves)
 
 
+def opened(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Yield every object that `flatten` takes apart, outermost first, with its dotted path."""
+    is_leaf = value is None or isinstance(value, Tensor | Size)
+    found = None if is_leaf else _children(value)
+    if found is not None:
+        yield path, value
+        for name, child in found[1]:
+            yield from opened(child, f"{path}.{name}" if path else name)
+
+
 def reopen(value: object, expected: Structure, leaves: list[object]) -> bool:
     """Append the leaves of `value` if it is nested as `expected`; much cheaper than `flatten`.
 

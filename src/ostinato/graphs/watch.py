@@ -119,7 +119,7 @@ class Watch:
         self._take(reach(*self._roots))
 
     def _take(self, found: Reach) -> None:
-        self.found = found
+        found = self.found = _with_facts(found)
         self.modules: list[tuple[str, nn.Module]] = list(found.modules.values())
         self.tensors: list[Tensor] = list(found.tensors())
         # One assignment: another thread must not see new places with old sizes.
@@ -187,6 +187,29 @@ class Watch:
             self._take(replace(self.found, places=places))
         else:
             self._look()
+
+
+_FACTS = ("grad", "requires_grad")
+"""What code may ask a tensor of its own, and what may change while the tensor stays."""
+
+
+def _with_facts(found: Reach) -> Reach:
+    """Add the facts of each tensor that the code may ask for by name, as they are now."""
+    asked = [name for name in _FACTS if name in found.names]
+    if not asked:
+        return found
+    places = [
+        place
+        for place in found.places
+        if not (isinstance(place.container, Tensor) and place.key in _FACTS)
+    ]
+    facts = [
+        Place(place.value, name, getattr(place.value, name), f"{place.name}.{name}")
+        for place in places
+        if isinstance(place.value, Tensor) and place.value.is_leaf
+        for name in asked
+    ]
+    return replace(found, places=places + facts)
 
 
 def _as_laid_out(place: Place) -> tuple[Any, Any, Any]:

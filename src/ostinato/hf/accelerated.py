@@ -18,7 +18,7 @@ from ostinato.graphs import Outcome
 from ostinato.hf.admission import Admission
 from ostinato.hf.decoding import Produced, produce
 from ostinato.hf.delegation import Delegated, DelegateError, Delegation
-from ostinato.hf.probe import Anatomy, study
+from ostinato.hf.probe import Anatomy, study, vocabulary_sizes
 from ostinato.hf.report import AccelerationReport, Answer, Generation
 from ostinato.hf.request import Request, read_request
 from ostinato.hf.room import require_room, telling_room
@@ -119,9 +119,10 @@ class Accelerated:
         return self.model.generate(*args, **kwargs)
 
     def _know_model(self) -> tuple[Admission, Anatomy]:
-        """Study the model once, and again if its device, dtype or attention changed."""
-        attention = self.model.config.get_text_config()._attn_implementation
-        fingerprint = (self.model.device, self.model.dtype, attention)
+        """Study the model once, and again if its device, dtype, attention or vocabulary changed."""
+        config = self.model.config.get_text_config()
+        kind = (self.model.device, self.model.dtype, config._attn_implementation)
+        fingerprint = (*kind, vocabulary_sizes(self.model))
         known = self._known
         if known is None or known[0] != fingerprint:
             self._sessions.close()

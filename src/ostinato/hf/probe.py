@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -148,6 +149,12 @@ def study(model: nn.Module, device: torch.device) -> tuple[Admission, Anatomy] |
     except DelegateError as refused:
         return refused.delegation
     return admission, anatomy
+
+
+def vocabulary_sizes(model: Any) -> tuple[object, ...]:
+    """Return what tells one width of logits from another without a run: rows of the tables."""
+    tables = (model.get_input_embeddings(), model.get_output_embeddings())
+    return tuple(getattr(getattr(table, "weight", None), "shape", None) for table in tables)
 
 
 def _in_numbers(

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from ostinato.errors import OstinatoError
 from ostinato.serve.drain import closed
@@ -64,6 +66,8 @@ class Gate:
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()  # it was the client who went away
+        except ClientDisconnect:
+            pass  # in the middle of its body: nobody is there to be answered
         except Exception as error:  # noqa: BLE001 - a client is always answered
             await self._answer(error, scope, receive, passage)
         finally:
@@ -197,8 +201,14 @@ class _Passage:
 
 
 def _known_path(scope: Scope) -> str:
-    """Return the path of a route; one that nobody answers may be anything, and stays out."""
-    return str(scope["path"]) if scope.get("endpoint") is not None else "unknown"
+    """Return the path of a route; one that nobody answers may be anything, and stays out.
+
+    A request that is refused here has not been routed yet.
+    """
+    is_known = scope.get("endpoint") is not None or any(
+        route.matches(scope)[0] is not Match.NONE for route in scope["app"].routes
+    )
+    return str(scope["path"]) if is_known else "unknown"
 
 
 async def _discard(receive: Receive, headers: dict[bytes, bytes], most: int) -> None:

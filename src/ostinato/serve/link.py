@@ -18,6 +18,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ostinato.serve.answers import Answers, Refused
+from ostinato.serve.fitting import check_count
 from ostinato.serve.services import GenerateRequest, Model, TokenBlock
 from ostinato.serve.wire import (
     Admitted,
@@ -38,8 +39,17 @@ if TYPE_CHECKING:
 
 __all__ = ["OpenLink", "Refused", "gone"]
 
+_RESTART_S = 5.0
+"""After how long it is worth asking an engine again that has gone."""
 _FEW_TOKENS = 16
 """So many get their text at once: a thread's turn would take longer."""
+
+_TOO_LARGE = Problem(
+    "OST5001",
+    "a whole number in the request does not fit into 64 bits",
+    "send numbers from -2^63 to 2^64 - 1",
+    "usage",
+)
 
 
 class OpenLink:
@@ -98,13 +108,15 @@ class OpenLink:
     async def submit(self, request: GenerateRequest) -> Answers:
         """Ask; see `services.Link`."""
         self._check_up()
+        if self._hello is not None:  # what is not sent keeps nobody else's words waiting
+            check_count(len(request.prompt_ids), self._hello.max_model_len)
         key = next(self._keys)
         answers = Answers(self, key, request)
         if request.with_text and self._tokenizer is not None:
             answers.texts = self._texts(request)
         self._open[key] = answers
-        self._send([answers.message()])
         try:
+            self._put(answers.message())
             await answers.admitted
         except BaseException:
             answers.cancel()
@@ -128,7 +140,7 @@ class OpenLink:
         told: asyncio.Future[Any] = self._loop.create_future()
         self._asked[key] = told
         try:
-            self._send([Ask(key, name, values)])
+            self._put(Ask(key, name, values))
             return await told
         finally:
             self._asked.pop(key, None)
@@ -216,6 +228,17 @@ class OpenLink:
         self._speaking -= 1
         _hand_out(spoken)
 
+    def _put(self, message: ToEngine) -> None:
+        """Send what a client asked for.
+
+        Raises:
+            Refused: OST5001, it has a number that no message can carry.
+        """
+        try:
+            self._send([message])
+        except OverflowError as error:
+            raise Refused(_TOO_LARGE) from error
+
     def _send(self, messages: Sequence[ToEngine]) -> None:
         raise NotImplementedError
 
@@ -235,6 +258,7 @@ def gone(why: str) -> Problem:
         f"{why}, and the answer ends here",
         "send the request again",
         "down",
+        retry_s=_RESTART_S,
     )
 
 

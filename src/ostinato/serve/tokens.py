@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ostinato.errors import UsageError
 from ostinato.llm.refusals import shown
+from ostinato.serve.fitting import check_fits, longest_token, said_in
 
 if TYPE_CHECKING:
+    import tokenizers
+
     from ostinato.llm.tokenizer import Tokenizer
 
 _SHORT = 256
@@ -45,6 +48,7 @@ class Tokens:
 
     def __init__(self, current: Callable[[], Tokenizer | None]) -> None:
         self._current = current
+        self._longest: tuple[tokenizers.Tokenizer, int] | None = None
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="ostinato-tokens")
 
     @property
@@ -63,15 +67,20 @@ class Tokens:
             )
         return tokenizer
 
-    async def encode(self, text: str) -> list[int]:
+    async def encode(self, text: str, room_tokens: int | None = None) -> list[int]:
         """Return the ids of a plain text.
 
+        Args:
+            room_tokens: That the model has; a text that is far too long is not even tried.
+
         Raises:
-            UsageError: OST5040, OST5042: no tokenizer, or a text with half a character.
+            UsageError: OST5040, OST5042, OST5002: no tokenizer, a text with half a character, or
+                one that cannot fit.
         """
         encode = self.tokenizer.encode
         if len(text) <= _SHORT:
             return encode(text)
+        await self._check_fits([text], room_tokens)
         return await self._in_thread(encode, text)
 
     async def encode_chat(
@@ -79,13 +88,19 @@ class Tokens:
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None = None,
         variables: Mapping[str, Any] | None = None,
+        room_tokens: int | None = None,
     ) -> list[int]:
         """Return the ids of a conversation, up to where the assistant begins to speak.
 
+        Args:
+            room_tokens: As for `encode`.
+
         Raises:
-            UsageError: OST5040, OST5041, OST5042, OST2030: what cannot be written.
+            UsageError: OST5040, OST5041, OST5042, OST2030: what cannot be written; OST5002: what
+                cannot fit.
         """
         encode = self.tokenizer.encode_conversation
+        await self._check_fits(said_in(messages), room_tokens)
         try:
             return await self._in_thread(encode, messages, tools, variables or {})
         except UsageError as error:
@@ -127,6 +142,15 @@ class Tokens:
     def close(self) -> None:
         """End the threads."""
         self._workers.shutdown(wait=False, cancel_futures=True)
+
+    async def _check_fits(self, texts: Sequence[str], room_tokens: int | None) -> None:
+        # A text of no more bytes than there are tokens fits, whatever these are.
+        if not room_tokens or 4 * sum(map(len, texts)) <= room_tokens:
+            return
+        inner = self.tokenizer.inner
+        if self._longest is None or self._longest[0] is not inner:
+            self._longest = (inner, await self._in_thread(longest_token, inner))
+        check_fits(texts, room_tokens, self._longest[1])
 
     async def _in_thread(self, work: Callable[..., _Answer], *values: Any) -> _Answer:
         loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from ostinato.doctor import agent
 from ostinato.doctor.diagnose import diagnose
 from ostinato.doctor.evidence import from_json
 from ostinato.doctor.render.text import text
+from ostinato.doctor.saving import pause_s
 from ostinato.doctor.supervise import read_evidence
 
 SLOW = """
@@ -99,6 +101,7 @@ def run_agent(folder: Path, program: str, *words: str) -> Ran:
 
 def _become(folder: Path, order: dict[str, Any]) -> None:
     leave = os._exit
+    faulthandler.disable()  # pytest's own would tell of a crash that is wanted
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(folder / name, os.O_CREAT | os.O_WRONLY), number)
     sys.stdout = os.fdopen(1, "w", closefd=False)
@@ -174,7 +177,61 @@ def test_a_program_killed_at_once_leaves_a_report_that_says_so(tmp_path: Path) -
     ran = run_agent(tmp_path, "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     assert ran.status == 128 + signal.SIGKILL
     assert "SIGKILL" in ran.report
-    assert "no evidence was saved" in ran.report
+
+
+def test_a_report_of_nothing_saved_says_so_and_promises_nothing(tmp_path: Path) -> None:
+    report = diagnose(read_evidence(tmp_path / "none.json", ["program.py"], 128 + signal.SIGSEGV))
+    assert report.problems == (
+        "the program was ended by SIGSEGV",
+        "no evidence was saved: the program ended before the first save, 0.5 s after its start",
+    )
+
+
+CRASHES = """
+import os, signal, sys, time
+from pathlib import Path
+from ostinato.doctor.evidence import from_json
+saved = Path(sys.argv[1])
+while not saved.exists() or from_json(saved.read_text("utf-8")).steps_seen < 30:
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL], ids=lambda each: each.name)
+def test_a_crash_costs_what_came_after_the_last_save(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    crash = f"os.kill(os.getpid(), {int(number)})"
+    ran = run_agent(tmp_path, SLOW + CRASHES + crash, str(tmp_path / "e.json"))
+    assert ran.status == 128 + number
+    assert ran.codes == ["OST101"]
+    said = " ".join(ran.report.split())
+    assert f"ended by {number.name}; what was kept until then is reported" in said
+    assert "it ended suddenly, so only its first" in said
+
+
+def test_an_abort_by_python_keeps_everything(tmp_path: Path) -> None:
+    ran = run_agent(tmp_path, SLOW + "import os\nos.abort()\n")
+    assert ran.status == 128 + signal.SIGABRT
+    assert ran.codes == ["OST101"]
+    assert "ended by SIGABRT" in ran.report
+    assert "suddenly" not in ran.report
+
+
+@pytest.mark.parametrize(
+    ("seen_s", "cost_s", "pause"),
+    [
+        (0.5, 0.002, 1.0),  # soon again
+        (0.5, 0.2, 1.0),  # dear, but little is kept yet
+        (6.0, 0.03, 3.0),  # a third may be lost
+        (60.0, 0.02, 5.0),  # its share of the time
+        (60.0, 0.3, 10.0),  # never further apart
+    ],
+)
+def test_saves_are_near_each_other_at_first_and_never_far(
+    seen_s: float, cost_s: float, pause: float
+) -> None:
+    assert pause_s(seen_s, cost_s) == pytest.approx(pause)
 
 
 def test_a_program_that_forks_is_reported_once_and_its_child_runs_unwatched(
@@ -309,7 +366,7 @@ def test_a_program_killed_later_keeps_what_was_seen(tmp_path: Path) -> None:
     )
     assert running.stdout is not None
     assert running.stdout.readline() == "up\n"
-    until = time.monotonic() + 240  # the first save comes after three seconds, or before the steps
+    until = time.monotonic() + 240  # a save may come before the steps
     while not any(
         from_json(saved.read_text(encoding="utf-8")).steps_seen >= 8
         for saved in tmp_path.glob("temporary/ostinato-doctor-*/evidence.json")

@@ -170,6 +170,20 @@ def test_clients_of_a_model_that_is_given_up_are_not_told_the_cause() -> None:
     asyncio.run(run())
 
 
+def test_whoever_serves_a_model_that_never_got_ready_is_not_sent_to_another_server() -> None:
+    async def run() -> None:
+        client = CallableClient("/nowhere")
+        client.break_off("ended 3 times before it was ready", None)
+        with pytest.raises(ResourceError, match="ended 3 times before it was ready") as caught:
+            await client.wait_ready()
+        assert caught.value.code == "OST6056"
+        assert "call the factory in a Python shell" in str(caught.value)
+        assert "another server" not in str(caught.value)
+        await client.close()
+
+    asyncio.run(run())
+
+
 def test_last_words_are_read_once_and_damaged_ones_not_at_all(tmp_path: Path) -> None:
     from ostinato.serve.callable.setup import Limits, Setup
 

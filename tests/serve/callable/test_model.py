@@ -38,6 +38,27 @@ def test_requests_of_one_batch_are_one_replay_and_padding_is_cut_off() -> None:
     assert after.padded_rows - before.padded_rows == 1  # 3 rows run on the recording of 4
 
 
+def test_a_model_that_mixes_rows_answers_each_request_alone_once_padding_shows_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    spec = {"x": TensorSpec("FP32", (-1, 2))}
+    model = Model(Servable(lambda x: x - x.mean(0), spec, batch_sizes=(1, 2, 4)))
+    model.warm()  # of zeros nothing can be seen
+    assert not model.mixes_rows
+    for _ in range(2):
+        for batch in ([row(1, 2), row(3, 4), row(5, 9)], [row(1, 2), row(3, 4)]):
+            assert [output(answer) for answer in model.run(batch)] == [[0, 0]] * len(batch)
+    assert model.mixes_rows
+    assert sum("rows depend on each other" in each.message for each in caplog.records) == 1
+
+
+def test_a_model_whose_rows_are_independent_goes_on_in_batches() -> None:
+    model = Model(small_models.scaled())
+    model.warm()
+    model.run([row(1, 1, 1, 1), row(2, 2, 2, 2), row(3, 0, 0, 0)])
+    assert not model.mixes_rows
+
+
 def test_a_request_of_several_rows_gets_them_back() -> None:
     model = Model(small_models.scaled())
     model.warm()

@@ -40,10 +40,12 @@ _CPU = torch.device("cpu")
 
 
 class NoEnd(Exception):
-    """A line reads again and again: the loop it stands in does not end with any answer."""
+    """The run does not come to its end: a line reads, or makes calls of torch, again and again."""
 
-    def __init__(self, line: Line | None) -> None:
-        super().__init__("a loop that depends on values read from tensors does not end")
+    def __init__(
+        self, line: Line | None, why: str = "a loop that depends on values read from tensors"
+    ) -> None:
+        super().__init__(f"{why} does not end")
         self.line = line
 
 

@@ -13,6 +13,7 @@ from ostinato.doctor.check.assumed import Assumed, NoEnd
 from ostinato.doctor.check.estimate import Estimate, estimate
 from ostinato.doctor.check.line import Line, is_raised_by_user, place_of, raised_line, said_place
 from ostinato.doctor.check.one_way import branch_after, one_way_gaps
+from ostinato.doctor.check.other_threads import UsedElsewhere, gaps_of_threads
 from ostinato.doctor.check.placing import Placing
 from ostinato.doctor.check.questions import Blocker, Gap, answered
 from ostinato.doctor.check.rewrite import instead_of
@@ -38,6 +39,7 @@ class Run:
         effects: What Python left behind.
         stopped: What the call raised.
         told: Warnings of what no replay repeats.
+        elsewhere: What other threads did with tensors of the GPU.
         above: Lines of whoever asked for the check.
         held: Tensors that the callable holds, where they lie as they say.
     """
@@ -48,8 +50,9 @@ class Run:
     traced: Traced
     placing: Placing
     effects: list[Effect]
-    stopped: Exception | None
+    stopped: BaseException | None
     told: list[str]
+    elsewhere: list[UsedElsewhere]
     above: frozenset[str]
     held: list[Tensor]
 
@@ -67,10 +70,11 @@ class Collected:
         self._runs.append(run)
 
     @property
-    def stopped_by_itself(self) -> Exception | None:
+    def stopped_by_itself(self) -> BaseException | None:
         """What the call raised before any value had been assumed; None if nothing."""
         first = self._runs[0]
-        return None if first.assumed.lines else first.stopped
+        is_open = first.assumed.lines or first.elsewhere or isinstance(first.stopped, NoEnd)
+        return None if is_open else first.stopped
 
     def checked(self) -> Checked:
         """Return the result."""
@@ -114,6 +118,10 @@ class Collected:
             yield _blocker(Reason.SEVERAL_DEVICES, op, f"eager fails on a GPU too: {text}", line)
         for op, line, why in run.traced.hidden:
             yield _blocker(Reason.HOST_SYNC, op, f"inside its CUDA kernel {why}", line)
+        for use in run.elsewhere:
+            if use.is_read:
+                detail = "another thread reads a tensor's value, so the host waits for it"
+                yield _blocker(Reason.HOST_SYNC, str(use.func), detail, use.line)
         for draw in run.traced.alien:
             detail = f"it draws on {draw.device} from a generator on {draw.generator}"
             yield _blocker(Reason.UNREGISTERED_GENERATOR, draw.op, detail, draw.line)
@@ -135,7 +143,7 @@ class Collected:
             )
         if run.stopped is None:
             yield from _of_outputs(run)
-        elif is_raised_by_user(run.stopped) and not run.assumed.lines:
+        elif is_raised_by_user(run.stopped) and not (run.assumed.lines or run.elsewhere):
             text = f"it raises {type(run.stopped).__name__}: {run.stopped}"
             line = raised_line(run.stopped.__traceback__)
             yield _blocker(Reason.CAPTURE_ERROR, "raise", text, line)
@@ -242,8 +250,14 @@ def _merged(runs: Sequence[Sequence[Blocker]]) -> tuple[Blocker, ...]:
 
 
 def _gaps(run: Run) -> Iterator[Gap]:
+    yield from gaps_of_threads(run.elsewhere)
+    for copied in run.placing.deep_copies:
+        what = "how copy.deepcopy of a tensor takes its memory, which there is none of here"
+        place = place_of(copied) if copied else None
+        yield Gap(what, place, "copy with x.clone(), and check again")
     error = run.stopped
-    if error is None or (is_raised_by_user(error) and not run.assumed.lines):
+    is_after = bool(run.assumed.lines or run.elsewhere)
+    if error is None or (is_raised_by_user(error) and not is_after):
         return
     line = error.line if isinstance(error, NoEnd) else raised_line(error.__traceback__)
     place = place_of(line) if line else None
@@ -251,9 +265,17 @@ def _gaps(run: Run) -> Iterator[Gap]:
     if isinstance(error, UnsupportedOperatorException) or "no fake impl" in text:
         settles = "register a fake implementation of the op (torch.library.register_fake), or "
         yield Gap(f"it cannot be run without contents: {text}", place, settles + _ON_A_GPU)
+    elif isinstance(error, NoEnd) and not run.assumed.lines:
+        yield Gap(f"the call cannot be judged: {text}", place, "check a call that comes to an end")
     elif run.assumed.lines:
-        what = f"after {sum(run.assumed.lines.values())} assumed values it raised"
+        if isinstance(error, AssertionError) and line in run.assumed.conditions:
+            return  # the assertion asked for the assumed answer: a read, told as such
+        count = sum(run.assumed.lines.values())
+        what = f"after {count} assumed value{'s' * (count != 1)} it raised"
         yield Gap(f"{what} {type(error).__name__}: {text}", place, "change what was found first")
+    elif run.elsewhere:
+        what = f"without what another thread makes it raised {type(error).__name__}: {text}"
+        yield Gap(what, place, "change what was found first")
     else:
         yield Gap(f"it raised {type(error).__name__}: {text}", place, _ON_A_GPU)
 

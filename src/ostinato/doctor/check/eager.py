@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
+from ostinato.doctor.check.ending import is_of_the_call, process_goes_on
 from ostinato.doctor.check.line import place_of, raised_line
+from ostinato.doctor.check.other_threads import threads_fail_quietly
 from ostinato.doctor.check.redirected import Redirected
 from ostinato.doctor.check.target import Call, read_call
 from ostinato.errors import UsageError
@@ -28,7 +30,7 @@ _MOST_BYTES = 1 << 30
 
 
 def refuse_if_it_fails_by_itself(
-    factory: Callable[[], object], call: Call, stopped: Exception
+    factory: Callable[[], object], call: Call, stopped: BaseException
 ) -> None:
     """Make the call that `factory` returns for real, and raise if it fails as the check did.
 
@@ -49,28 +51,32 @@ def refuse_if_it_fails_by_itself(
         return
     line = raised_line(error.__traceback__)
     where = f" at {place_of(line)}" if line else ""
+    said = f"{type(error).__name__}: {error}".removesuffix(": ")
     raise UsageError(
-        f"the call fails by itself, captured or not: {type(error).__name__}: {error}{where}",
+        f"the call fails by itself, captured or not: {said}{where}",
         code="OST7054",
         remedy="let fn(*args, **kwargs) run eagerly with the example inputs first, then check it",
     ) from error
 
 
-def _raised(factory: Callable[[], object]) -> Exception | None:
+def _raised(factory: Callable[[], object]) -> BaseException | None:
     try:
         with warnings.catch_warnings(action="ignore"), torch.no_grad(), Redirected():
             call = read_call(factory())
     except (Exception, SystemExit):  # noqa: BLE001 - it is the call that is asked about
         return None
-    try:
-        with warnings.catch_warnings(action="ignore"), torch.no_grad(), Redirected():
-            call.fn(*call.args, **call.kwargs)
-    except Exception as error:  # noqa: BLE001 - whatever the user's code raises
-        return error
-    return None
+    with process_goes_on() as asked, threads_fail_quietly():
+        try:
+            with warnings.catch_warnings(action="ignore"), torch.no_grad(), Redirected():
+                call.fn(*call.args, **call.kwargs)
+        except BaseException as error:
+            if not is_of_the_call(error):
+                raise
+            return asked[0] if asked else error
+    return asked[0] if asked else None
 
 
-def _at(error: Exception) -> tuple[str, int] | None:
+def _at(error: BaseException) -> tuple[str, int] | None:
     """Return the user's line, or the layer's where torch's own layer is all that was called."""
     line = raised_line(error.__traceback__)
     if line is not None:

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from ostinato.doctor.check.assumed import Assumed
 from ostinato.doctor.check.collected import Collected, Run
+from ostinato.doctor.check.ending import is_of_the_call, process_goes_on
 from ostinato.doctor.check.line import lines_above
+from ostinato.doctor.check.other_threads import threads_fail_quietly
 from ostinato.doctor.check.placing import Placing
 from ostinato.doctor.check.pretended import PretendedMode
 from ostinato.doctor.check.target import Call
@@ -48,17 +50,26 @@ def run_once(
         leaves, structure = flatten([list(call.args), dict(call.kwargs)])
         leaves = [placing.placed(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         args, kwargs = structure.unflatten(leaves)
-    stopped: list[Exception] = []
+    stopped: list[BaseException] = []
 
     def step() -> object:
-        try:
-            with placing, traced:
-                return call.fn(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - what was seen until then is kept
-            stopped.append(error)
-            return None
+        with process_goes_on() as asked, threads_fail_quietly():
+            try:
+                with placing, traced:
+                    return call.fn(*args, **kwargs)
+            except BaseException as error:
+                if not is_of_the_call(error):
+                    raise
+                stopped.append(error)
+                return None
+            finally:
+                stopped[:0] = asked[:1]
 
+    mode.elsewhere.clear()
     found = reach(call.fn)
+    held = list(found.tensors())
+    if onto is not None:
+        traced.weights, traced.placed = frozenset(map(id, held)), placing.placed
     observation, effects, told = _observed(step, leaves, found, mode, assumed)
     collected.add(
         Run(
@@ -70,8 +81,9 @@ def run_once(
             effects=effects,
             stopped=stopped[0] if stopped else None,
             told=told,
+            elsewhere=list(mode.elsewhere),
             above=lines_above(),
-            held=[] if onto is not None else list(found.tensors()),
+            held=[] if onto is not None else held,
         )
     )
     return bool(assumed.conditions)

@@ -45,6 +45,7 @@ class Placing(TorchFunctionMode):
     Attributes:
         branches: Path and number of lines that branch on the value of a tensor.
         dtype_reads: Lines that ask for a dtype under autocast that the step itself entered.
+        deep_copies: Lines of `copy.deepcopy` of a tensor on a GPU.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Placing(TorchFunctionMode):
         self._traced = traced
         self.branches: set[tuple[str, int]] = set()
         self.dtype_reads: dict[Line | None, None] = {}
+        self.deep_copies: dict[Line | None, None] = {}
 
     def __torch_function__(
         self,
@@ -97,6 +99,8 @@ class Placing(TorchFunctionMode):
             return torch.ops.aten._pin_memory.default(args[0])
         elif func is Tensor.data_ptr and isinstance(args[0], FakeTensor):
             return 0  # torch warns that it has none; nor is it followed where it goes
+        elif func is Tensor.__deepcopy__ and _gpu_among(args):
+            return self._deep_copy(*args)
         elif isinstance(kwargs.get("device"), int):
             kwargs["device"] = torch.device("cuda", kwargs["device"])
         if self._traced is None:
@@ -183,6 +187,14 @@ class Placing(TorchFunctionMode):
             # On a GPU no call shows that the host makes it first, only that it is copied.
             on_host = self._assumed.made_unseen(lambda: func(*args, **kwargs, device="cpu"))
         return self._moved(Tensor.to, (on_host, device), {})
+
+    def _deep_copy(self, tensor: Tensor, memo: dict[int, Any]) -> Tensor:
+        """Copy the tensor alone: torch copies its memory, and there is none."""
+        self.deep_copies[users_line()] = None
+        if id(tensor) not in memo:
+            memo[id(tensor)] = torch.ops.aten.clone.default(tensor)
+        copied: Tensor = memo[id(tensor)]
+        return copied
 
     def _show(self, func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         tensor: Tensor = args[0]

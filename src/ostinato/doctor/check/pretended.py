@@ -9,11 +9,15 @@ dispatch keys stay those of CUDA, so that autocast follows CUDA's own lists.
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+from ostinato.doctor.check.line import users_line
+from ostinato.doctor.check.other_threads import UsedElsewhere, is_use
 
 _DEVICE = torch.ops.prim.device.default
 _CPU = torch.device("cpu")
@@ -21,10 +25,16 @@ _META = torch.device("meta")
 
 
 class PretendedMode(FakeTensorMode):
-    """Answers calls on fake tensors, and tells C++ that they lie on the CPU."""
+    """Answers calls on fake tensors, and tells C++ that they lie on the CPU.
+
+    Attributes:
+        elsewhere: Calls that threads made which are not the one this mode was made in.
+    """
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
+        self.elsewhere: list[UsedElsewhere] = []
+        self._thread = get_ident()
         self._twins: dict[tuple[int, torch.device], tuple[Tensor, Tensor]] = {}
 
     @property
@@ -35,6 +45,8 @@ class PretendedMode(FakeTensorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE and isinstance(args[0], FakeTensor):
             return _META if args[0].fake_mode.in_kernel_invocation else _CPU
+        if get_ident() != self._thread and is_use(func):
+            self.elsewhere.append(UsedElsewhere(func, users_line()))
         return super().__torch_dispatch__(func, types, args, kwargs or {})
 
     def twin(self, tensor: Tensor, device: torch.device) -> Tensor:

@@ -89,7 +89,11 @@ QUESTIONS = (
         "shapes", "are all shapes independent of values?", frozenset({"data-dependent-shape"})
     ),
     Question("control-flow", "is no branch taken by the values of a tensor?", frozenset()),
-    Question("host-reads", "does the host read or wait for nothing?", frozenset({"host-sync"})),
+    Question(
+        "host-reads",
+        "does the host read or wait for nothing?",
+        frozenset({"host-sync", "data-dependent-shape"}),  # the host reads such a shape to allocate
+    ),
     Question("host-copies", "is nothing copied in from the host?", frozenset({"host-copy"})),
     Question(
         "compiled",

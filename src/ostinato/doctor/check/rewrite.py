@@ -11,6 +11,10 @@ _OF_A_BRANCH = (
     "compute both sides and choose on the device: torch.where(condition, a, b); or decide outside "
     "of the step"
 )
+_OF_NUMPY = (
+    "numpy() of a tensor on a GPU is a TypeError: return the tensor, and call .cpu().numpy() on "
+    "the result, outside of the step"
+)
 _BY_OP: tuple[tuple[str, str], ...] = (
     ("nonzero", "keep the mask: torch.where(mask, x, 0), or torch.nonzero_static(x, size=N)"),
     ("masked_select", "keep the shape: x.masked_fill(~mask, 0), and pass the mask on"),
@@ -63,8 +67,14 @@ def instead_of(reason: str, op: str, *, is_branch: bool = False, source: str = "
         return _BY_REASON["host-copy"]
     if "print(" in source and reason == "host-sync":
         return "print after the step, from its result; print(x.shape) is free"
+    if reason == "host-sync" and "_to_copy" in op and _is_numpy_alone(source):
+        return _OF_NUMPY
     if reason in ("host-sync", "host-copy", "data-dependent-shape", "capture-error"):
         for part, advice in _BY_OP:
             if part in op:
                 return advice
     return _BY_REASON.get(reason, "change the line so that it makes the same calls every time")
+
+
+def _is_numpy_alone(source: str) -> bool:
+    return ".numpy(" in source and ".cpu(" not in source and ".to(" not in source

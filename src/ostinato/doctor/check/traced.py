@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -16,7 +17,9 @@ import torch
 from torch import Tensor
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_map_only
 
+from ostinato.doctor.check.assumed import NoEnd
 from ostinato.doctor.check.autocast import cast_as_autocast
 from ostinato.doctor.check.hidden import hidden_wait
 from ostinato.doctor.check.line import Line, users_line
@@ -26,6 +29,8 @@ from ostinato.graphs.aten_calls import base_name, draws, storage_id, tensors_in
 from ostinato.graphs.aten_mode import AtenMode
 from ostinato.graphs.observe_rules import is_metadata
 
+_MOST_CALLS = 100_000
+"""Of a run, before it is taken for one without an end; the largest models make a tenth of it."""
 _WRAPPER = "compile_wrapper"
 """The function of torch that stands between a caller and what `torch.compile` made."""
 
@@ -61,6 +66,9 @@ class Traced(AtenMode):
         scope: The GPU of the tensors in the call that Python makes. What C++ makes on the way, it
             would make there.
         places: The first line that worked on each device.
+        weights: Ids of the tensors that the callable holds and that are taken to lie on the GPU.
+            TorchScript hands them to its calls without asking Python for them.
+        placed: Returns the twin on the GPU of such a tensor.
     """
 
     def __init__(self, onto: torch.device | None = None) -> None:
@@ -76,7 +84,10 @@ class Traced(AtenMode):
         self.places: dict[torch.device, Line | None] = {}
         self.is_autocast = False
         self.scope: torch.device | None = None
+        self.weights: frozenset[int] = frozenset()
+        self.placed: Callable[[Tensor], Tensor] = lambda tensor: tensor
         self._onto = onto
+        self._calls = 0
 
     def on_opaque(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the line; whoever watches says what it is."""
@@ -86,7 +97,12 @@ class Traced(AtenMode):
     def on_call(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Look at one call, and make it."""
         line = self._line()
+        self._calls += 1
+        if self._calls > _MOST_CALLS:
+            raise NoEnd(line, f"after {_MOST_CALLS} calls of torch it")
         self._note_compiled(line)
+        if self.weights:
+            args, kwargs = self._with_twins(args, kwargs)
         if self.is_autocast:
             self.autocast[line] += 1
             with self:  # casts are calls like any other
@@ -109,6 +125,17 @@ class Traced(AtenMode):
         ):
             self.work.append(work_of(func, args, kwargs, taken, made))
         return result
+
+    def _with_twins(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        taken = (*tensors_in(args), *tensors_in(list(kwargs.values())))
+        if not any(id(tensor) in self.weights for tensor in taken):
+            return args, kwargs
+        changed: tuple[tuple[Any, ...], dict[str, Any]] = tree_map_only(
+            Tensor, lambda t: self.placed(t) if id(t) in self.weights else t, (args, kwargs)
+        )
+        return changed
 
     def _in_scope(self, func: OpOverload, kwargs: dict[str, Any]) -> dict[str, Any]:
         device = kwargs["device"]

@@ -99,6 +99,15 @@ class WatchedLock:
     def _at_fork_reinit(self) -> None:
         self._inner._at_fork_reinit()
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type:
+        """That of the lock inside: `isinstance` finds what it would find without us."""
+        return type(self._inner)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Refuse to be copied and pickled, as the lock inside does."""
+        return self._inner.__reduce_ex__(protocol)
+
     def __repr__(self) -> str:
         return repr(self._inner)
 

@@ -5,6 +5,7 @@ One compiler serves one tokenizer. What goes wrong concerns the request that ask
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -22,8 +23,9 @@ from ostinato.llm.structured.problems import (
     refusing,
     tokenizer_unusable,
 )
-from ostinato.llm.structured.schema import Schema
+from ostinato.llm.structured.schema import Schema, SchemaKind
 from ostinato.llm.structured.trial import Trial
+from ostinato.llm.structured.unkept import check_kept
 
 if TYPE_CHECKING:
     import tokenizers
@@ -133,6 +135,8 @@ class Compiler:
         except ImportError as error:
             raise not_installed(error) from error
         with refusing(not_compiled):
+            if schema.kind is SchemaKind.JSON:
+                check_kept(json.loads(schema.text))
             grammar = grammar_of(schema)
         table = self._read_table()
         trial = self._idle_trial() or self._new_trial(table.vocab_size)

@@ -40,6 +40,15 @@ def not_compiled(problem: str) -> UsageError:
     )
 
 
+def not_kept(problem: str) -> UsageError:
+    """Return the refusal of a schema that the compiler would take, and no answer would keep."""
+    return UsageError(
+        f"no grammar can be made of the schema: {problem}",
+        code="OST5062",
+        remedy="correct the schema, or leave out what no answer can be kept to",
+    )
+
+
 def nothing_allowed(tokens: int, problem: str) -> UsageError:
     """Return the end of an answer that no token may continue."""
     after = f"after {tokens} token{'s' * (tokens != 1)}" if tokens else "from the beginning"

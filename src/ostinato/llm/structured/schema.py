@@ -7,7 +7,8 @@
     {"choices": ["yes", "no"]}                   the answer is one of these texts
     {"lark": "start: ..."}                       all of the answer is derived from this grammar
 
-Only the kind is decided here. Whether a grammar can be made of it is for `compiler` to find out.
+Only the kind is decided here, and that its numbers can travel. Whether a grammar can be made of it
+is for `compiler` to find out.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 
 from ostinato.errors import UsageError, WrongTypeError
+from ostinato.llm.structured.unkept import check_numbers
 
 MOST_BYTES = 64 * 1024
 """Of one schema: so much is compiled in well under a second."""
@@ -62,7 +64,8 @@ def read_schema(given: object) -> Schema | None:
     """Read what a request gives as its `schema`; None is none.
 
     Raises:
-        UsageError: OST5060, it is of no known kind, or larger than `MOST_BYTES`.
+        UsageError: OST5060, it is of no known kind, or larger than `MOST_BYTES`; OST5062, it has
+            a whole number of more than 64 bits.
         WrongTypeError: OST5060, it or its content has the wrong type.
     """
     if given is None or isinstance(given, Schema):
@@ -116,9 +119,11 @@ def _json_schema(given: Mapping[object, object]) -> str:
     if schema and not _KEYWORDS & schema.keys():
         raise _unknown(f"no kind of schema has the keys {list(schema)}", next(iter(schema)))
     try:
-        return json.dumps(schema, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise _wrong_type(f"schema cannot be written as JSON: {error}") from error
+    check_numbers(schema)
+    return text
 
 
 def _check_type(named: object) -> None:

@@ -52,6 +52,15 @@ def _unsatisfiable(found: _Match) -> str:
     return "nothing satisfies it"
 
 
+def _range(found: _Match) -> str:
+    bounds = [
+        f"{name} {value}"
+        for name, short in (("minimum", "min"), ("maximum", "max"))
+        for value in re.findall(rf"{short}=Some\(([^)]*)\)", found.group(1))
+    ]
+    return f"no number can be written for {' and '.join(bounds) or 'its minimum and maximum'}"
+
+
 _PATTERNS = {
     "look-around": "looks ahead or behind, which is not done; say it without",
     "lookaround": "looks ahead or behind, which is not done; say it without",
@@ -80,6 +89,19 @@ _REASONS: tuple[tuple[str, str | Callable[[_Match], str]], ...] = (
     (
         r"Expected positive integer for '([^']*)', got (.*?)(?: \d+ \||$)",
         lambda m: f"{m[1]} must be a whole number from 0, got {_short(m[2])}",
+    ),
+    (
+        r"Expected f64 for '([^']*)', got (.*?)(?: \d+ \||$)",
+        lambda m: f"{m[1]} must be a number, got {_short(m[2])}",
+    ),
+    (
+        r"Expected string for '([^']*)'( item)?, got (.*?)(?: \d+ \||$)",
+        lambda m: f"{'an item of ' if m[2] else ''}{m[1]} must be a text, got {_short(m[3])}",
+    ),
+    (r"Failed to generate regex for (?:integer|float) range: (.*)", _range),
+    (
+        r"min/maxProperties only supported",
+        "it counts properties by minProperties or maxProperties, and not all are required",
     ),
     (r"Expected array for '([^']*)'", lambda m: f"{m[1]} must be a list"),
     (r"(\w+) must be an array", lambda m: f"{m[1]} must be a list"),

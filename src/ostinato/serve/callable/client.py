@@ -25,6 +25,7 @@ from ostinato.serve.callable.faults import (
     closing,
     fatal,
     given_up,
+    never_ready,
     queue_full,
     too_late,
     too_many_rows,
@@ -120,7 +121,7 @@ class CallableClient:
         self.start()
         await self._known.wait()
         if self._why_broken:
-            raise self._cause.error() if self._cause else given_up(self._why_broken)
+            raise self._cause.error() if self._cause else never_ready(self._why_broken)
 
     async def infer(
         self, inputs: Arrays, *, priority: int = 0, timeout_s: float | None = None

@@ -160,6 +160,15 @@ def given_up(what: str) -> ResourceError:
     )
 
 
+def never_ready(what: str) -> ResourceError:
+    """Return the error of a model that is given up before it was ready; for who serves it."""
+    return ResourceError(
+        f"the model's process {what}, and left no word why",
+        code="OST6056",
+        remedy="look at what it wrote above, and call the factory in a Python shell",
+    )
+
+
 def closing() -> ResourceError:
     """Return the error of a request that comes while the server goes."""
     return ResourceError(

@@ -2,12 +2,14 @@
 
 The bytes of a batch's requests, one behind the other, are the batch's tensor; `graphed` pads its
 rows up to a recorded size and cuts the outputs back. Where the batched call raises, every request
-runs alone, so that one bad request fails alone.
+runs alone, so that one bad request fails alone. Where padding has been seen to change an answer,
+rows depend on each other, and from then on no request runs with those of other clients.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,11 +18,12 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import OstinatoError, UsageError
-from ostinato.graphs import Buckets, Runner, graphed
+from ostinato.graphs import Buckets, Reason, Runner, graphed
 from ostinato.serve.callable.arrays import Array, Arrays, TensorSpec, cut_rows
 from ostinato.serve.callable.declaration import Servable
 from ostinato.serve.callable.faults import failed, failed_on_zeros
 
+_log = logging.getLogger(__name__)
 _TORCH: Final[Mapping[str, torch.dtype]] = MappingProxyType(
     {
         "BOOL": torch.bool,
@@ -51,6 +54,7 @@ class Model:
     Attributes:
         outputs: Specs found when it was warmed; empty before.
         rows: Of the call that is answered now; 0 between calls, and while it is warmed.
+        mixes_rows: Whether a row's answer has been seen to depend on other rows.
 
     Raises:
         UsageError: OST6052, an input is no argument of the callable.
@@ -60,6 +64,7 @@ class Model:
         self.servable = servable
         self.outputs: dict[str, TensorSpec] = {}
         self.rows = 0
+        self.mixes_rows = False
         self._device = torch.device(servable.device)
         _check_arguments(servable)
         self._call: Callable[..., Any] = servable.fn
@@ -131,13 +136,30 @@ class Model:
         Raises:
             DeviceLost: Nothing can run on this device any more.
         """
+        if self.mixes_rows and len(batch) > 1:
+            return self._run_alone(batch)
         try:
-            return list(self._run_together(batch))
+            answers: list[Arrays | OstinatoError] = list(self._run_together(batch))
         except Exception as error:  # noqa: BLE001 - it becomes the answer of one request
             _look_for_lost_device(error)
             if len(batch) == 1:
                 return [error if isinstance(error, OstinatoError) else failed(error)]
+            return self._run_alone(batch)
+        self._look_for_mixed_rows()
+        return self._run_alone(batch) if self.mixes_rows and len(batch) > 1 else answers
+
+    def _run_alone(self, batch: Sequence[Arrays]) -> list[Arrays | OstinatoError]:
         return [self.run([one])[0] for one in batch]
+
+    def _look_for_mixed_rows(self) -> None:
+        last = self.runner.last
+        if not self.mixes_rows and last is not None and last.reason is Reason.PADDING_LEAKS:
+            self.mixes_rows = True
+            _log.warning(
+                "the model's rows depend on each other (padding-leaks: %s): from now on every "
+                "request runs alone; make each row's answer depend on that row only",
+                last.detail,
+            )
 
     def _run_together(self, batch: Sequence[Arrays]) -> Sequence[Arrays]:
         sizes = [next(iter(one.values())).rows for one in batch]

@@ -120,10 +120,11 @@ async def _begin(services: Services, request: Request) -> tuple[_Said, Talk]:
     metadata = find_model(services, named["model"], named.get("version", "")).metadata()
     if services.link is None:
         raise Refusal(422, f"the model {metadata.name!r} writes no text; ask it to infer")
+    body = await request.body()
     try:
-        asked = _decoder.decode(await request.body())
+        asked = _decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Refusal(422, of_body(error, GenerateBody)) from error
+        raise Refusal(422, of_body(error, GenerateBody, body)) from error
     parameters = dict(asked.parameters)
     tokens = services.tokens if parameters.pop("details", False) is True else None
     if tokens is not None:

@@ -82,10 +82,11 @@ def read_infer(body: bytes, json_bytes: str | None) -> Asked:
         Refusal: It is no request.
     """
     end = len(body) if json_bytes is None else _whole(json_bytes, len(body))
+    text = memoryview(body)[:end]
     try:
-        read = _decoder.decode(memoryview(body)[:end])
+        read = _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(of_body(error, InferBody)) from error
+        raise malformed(of_body(error, InferBody, text)) from error
     inputs: dict[str, Array] = {}
     for one in read.inputs:
         if one.name in inputs:

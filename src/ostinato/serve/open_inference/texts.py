@@ -22,7 +22,7 @@ from ostinato.serve.open_inference.inference import (
 from ostinato.serve.open_inference.metadata import Metadata
 from ostinato.serve.open_inference.refusals import Refusal, malformed, refusal_of
 from ostinato.serve.openai.errors import HttpProblem, of_problem
-from ostinato.serve.openai.sampling import checked
+from ostinato.serve.openai.sampling import checked, new_tokens
 from ostinato.serve.services import GenerateRequest
 from ostinato.serve.talk import Talk
 
@@ -122,15 +122,14 @@ async def _asked(
     model = services.model
     if not model.max_model_len or services.tokens is None:
         raise Refusal(503, "the engine is being started; try again in a few seconds", 5.0)
-    ids = await services.tokens.encode(prompt)
+    ids = await services.tokens.encode(prompt, model.max_model_len)
     options = {name: value for name, value in parameters.items() if name not in _OURS}
     if options.get("n", 1) != 1:
         raise malformed("each text gets one answer here; send it several times for several")
     wanted = options.get("max_tokens", _MOST_TOKENS)
     if isinstance(wanted, int):
-        most = services.settings.max_new_tokens
-        room = max(1, model.max_model_len - len(ids))
-        options["max_tokens"] = min(wanted, room if most is None else min(room, most))
+        room = model.max_model_len - len(ids)
+        options["max_tokens"] = new_tokens(wanted, room, services.settings.max_new_tokens)
     return GenerateRequest(
         prompt_ids=ids,
         options=checked(options),

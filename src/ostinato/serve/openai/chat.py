@@ -23,7 +23,13 @@ from ostinato.serve.openai.reading import read
 from ostinato.serve.openai.sampling import chat_options, check_stream, checked, form_of, schema_of
 from ostinato.serve.openai.sse import DONE, EventStream
 from ostinato.serve.openai.tool_calls import Arguments, CallBegan, Piece, Said, ToolCalls
-from ostinato.serve.openai.tool_grammar import grammar, lines_of, must_call, offered
+from ostinato.serve.openai.tool_grammar import (
+    check_parameters,
+    grammar,
+    lines_of,
+    must_call,
+    offered,
+)
 from ostinato.serve.openai.unsupported import CHAT, EFFORT, refuse, refuse_value
 from ostinato.serve.services import GenerateRequest
 from ostinato.serve.talk import Talk
@@ -54,7 +60,8 @@ async def chat(services: Services, request: Request) -> Response:
     )
     # Tools are written out as JSON, and there may be megabytes of them.
     messages, tools = await asyncio.to_thread(write) if functions else write()
-    ids = await services.tokens.encode_chat(messages, tools, _variables(asked, services.tokens))
+    variables = _variables(asked, services.tokens)
+    ids = await services.tokens.encode_chat(messages, tools, variables, model.max_model_len)
     options = chat_options(asked, model.max_model_len - len(ids), services.settings.max_new_tokens)
     given = schema_of(asked.response_format)
     lines: dict[str, str] = {}
@@ -113,6 +120,7 @@ def _calls(asked: ChatRequest, functions: list[Function], form: Schema | None) -
 
     One that must has no text, so that there is nothing for a form to keep.
     """
+    check_parameters(asked, functions)
     required = must_call(asked)
     parallel = asked.parallel_tool_calls is not False and not _one(asked)
     return grammar(functions, required=required, parallel=parallel, form=form)

@@ -76,7 +76,7 @@ async def complete(services: Services, request: Request) -> Response:
 
 async def _encode(services: Services, prompt: str) -> list[int]:
     assert services.tokens is not None
-    return await services.tokens.encode(prompt)
+    return await services.tokens.encode(prompt, services.model.max_model_len)
 
 
 def prompts_of(given: str | Sequence[Any]) -> list[Prompt]:

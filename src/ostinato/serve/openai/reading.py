@@ -39,15 +39,22 @@ async def read(request: Request, kind: type[_Body]) -> _Body:
         )
     request.scope["ostinato.names"] = getattr(kind, "names", {})
     body = await request.body()
-    decode = msgspec.json.Decoder(kind).decode
+    if len(body) < _LARGE:
+        return _decoded(body, kind)
+    return await asyncio.to_thread(_decoded, body, kind)
+
+
+def _decoded(body: bytes, kind: type[_Body]) -> _Body:
     try:
-        if len(body) < _LARGE:
-            return decode(body)
-        return await asyncio.to_thread(decode, body)
-    except msgspec.ValidationError as error:
+        return msgspec.json.Decoder(kind).decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise _refused(wording.first_fault(error, body), kind) from error
+
+
+def _refused(error: Exception, kind: type) -> HttpProblem:
+    if isinstance(error, msgspec.ValidationError):
         problem, param = wording.of_field(str(error), kind)
-        raise HttpProblem(400, problem, param=param, code="invalid_field") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise HttpProblem(400, wording.of_json(str(error)), code="invalid_json") from error
-    except RecursionError as error:
-        raise HttpProblem(400, wording.TOO_DEEP, code="invalid_json") from error
+        return HttpProblem(400, problem, param=param, code="invalid_field")
+    if isinstance(error, RecursionError):
+        return HttpProblem(400, wording.TOO_DEEP, code="invalid_json")
+    return HttpProblem(400, wording.of_json(str(error)), code="invalid_json")

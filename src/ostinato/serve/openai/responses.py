@@ -34,7 +34,7 @@ async def respond(services: Services, request: Request) -> Response:
     model = check_model(services, asked.model)
     assert services.tokens is not None
     messages, _ = as_template(messages_of(asked), (), speaks_tools=True, field="input")
-    ids = await services.tokens.encode_chat(messages)
+    ids = await services.tokens.encode_chat(messages, room_tokens=model.max_model_len)
     talk = Talk(
         services,
         "responses",

@@ -34,6 +34,7 @@ _MOST = {"temperature": 2, "top_p": 1}
 """OpenAI's own bounds, from 0 on; the engine's are others, and `/v2` has those."""
 _LEAST_TOP_P = 1e-9
 """Of a top_p of 0, which takes the likeliest token alone."""
+_MOST_COUNTED = 2**63 - 1
 _PART_OF = re.compile(r"^an? \w+ of ")
 _TOKEN = re.compile(r"[0-9]{1,19}")
 
@@ -117,8 +118,8 @@ def draws(asked: Sampled | ResponseRequest) -> dict[str, float]:
 def new_tokens(wanted: int | None, room: int, most_new_tokens: int | None) -> int:
     """Return the most tokens of an answer: what was asked for, as far as there is room."""
     most = max(1, room if most_new_tokens is None else min(room, most_new_tokens))
-    # What is less than 1 is told by the engine's own check.
-    return most if wanted is None else min(wanted, most)
+    # What is less than 1, or more than any count, is told by the engine's own check.
+    return most if wanted is None else wanted if wanted > _MOST_COUNTED else min(wanted, most)
 
 
 def check_stream(asked: Sampled) -> None:
@@ -212,7 +213,7 @@ def checked(options: dict[str, Any], names: Mapping[str, str] | None = None) -> 
 
 
 def _option_of(error: UsageError, options: dict[str, Any]) -> str:
-    if error.code == "OST5060":
+    if error.code in ("OST5060", "OST5062"):
         return "schema"
     words = _PART_OF.sub("", str(error.args[0])).split(" ", 1)
     return words[0] if words[0] in options else ""

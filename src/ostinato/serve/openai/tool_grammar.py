@@ -12,7 +12,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from ostinato.errors import UsageError
 from ostinato.llm.structured import Schema, SchemaKind
+from ostinato.llm.structured.unkept import check_kept, check_numbers
 from ostinato.serve.openai.errors import HttpProblem
 from ostinato.serve.openai.fields import ChatRequest, Function, NamedTool
 
@@ -126,6 +128,27 @@ def grammar(
         lines.append(f"call{index}: {head} args{index} {_text(TAIL)}")
         lines.append(f"args{index}: %json {_schema(function)}")
     return "\n".join(lines) + "\n"
+
+
+def check_parameters(asked: ChatRequest, functions: Sequence[Function]) -> None:
+    """Refuse parameters that a call would break though a grammar can be made of them.
+
+    Raises:
+        HttpProblem: 400, OST5062.
+    """
+    for at, tool in enumerate(asked.tools or ()):
+        if tool.function not in functions or tool.function.parameters is None:
+            continue
+        try:
+            check_numbers(tool.function.parameters)
+            check_kept(tool.function.parameters)
+        except UsageError as error:
+            raise HttpProblem(
+                400,
+                f"{error.args[0]}; {error.remedy}",
+                code=error.code,
+                param=f"tools[{at}].function.parameters",
+            ) from error
 
 
 def lines_of(written: str, asked: ChatRequest, functions: Sequence[Function]) -> dict[str, str]:

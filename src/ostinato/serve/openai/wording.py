@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Any
 
-from msgspec import ValidationError, inspect
+from msgspec import DecodeError, ValidationError, inspect, json
 
 TOO_DEEP = "the body nests too deeply to be read; send it flatter"
 
@@ -39,8 +39,24 @@ _BOUNDS = {">=": "at least", "<=": "at most", ">": "above", "<": "below"}
 _PARTS = {"str": "letters", "array": "items", "object": "fields"}
 
 
-def of_body(error: Exception, kind: type) -> str:
+def first_fault(error: Exception, body: bytes | memoryview) -> Exception:
+    """Return what is wrong with a body before anything else: it is no JSON, or what was found.
+
+    A body is read from its beginning, and a field may be wrong before the text breaks off.
+    """
+    if isinstance(error, ValidationError):
+        try:
+            json.decode(body)
+        except ValidationError:
+            return error
+        except (DecodeError, UnicodeDecodeError, RecursionError) as earlier:
+            return earlier
+    return error
+
+
+def of_body(error: Exception, kind: type, body: bytes | memoryview) -> str:
     """Return a refusal of a body that could not be read as `kind`."""
+    error = first_fault(error, body)
     if isinstance(error, ValidationError):
         return of_field(str(error), kind)[0]
     if isinstance(error, RecursionError):

@@ -1,0 +1,31 @@
+"""What stands behind an object of Python's own: the dict of `d.get`, the function of a partial.
+
+Such objects are made in C or in the standard library, so that `reach.py` finds nothing of the
+user's in their attributes.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import types
+from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+
+_IN_C = (types.BuiltinMethodType, types.MethodWrapperType)
+_SHOWING = (types.MappingProxyType, KeysView, ValuesView, ItemsView)
+
+
+def held_by(value: object) -> Iterator[object]:
+    """Yield what a call or a look at `value` goes on to; nothing for what is none of these."""
+    if isinstance(value, types.MethodType):
+        yield from (value.__self__, value.__func__)
+    elif isinstance(value, _IN_C):
+        if not isinstance(value.__self__, Iterator):  # of which nothing can be compared
+            yield value.__self__
+    elif isinstance(value, functools.partialmethod):
+        yield from (value.func, *value.args, value.keywords)
+    elif isinstance(value, functools.singledispatchmethod):
+        yield value.dispatcher  # whose cells hold the functions for each type
+    elif isinstance(value, _SHOWING):
+        yield from gc.get_referents(value)
+    yield getattr(value, "__wrapped__", None)
