@@ -163,7 +163,7 @@ def _an_engine_killed_is_started_again(service: Service) -> None:
         assert int(down.headers["retry-after"]) >= 1
         wait_for(service.is_ready, 200)
         for one in waiting:
-            assert one.result().status_code == 200
+            assert one.result().status_code == 200, one.result().text
             assert one.result().json()["usage"]["completion_tokens"] == 3
 
 

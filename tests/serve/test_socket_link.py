@@ -169,6 +169,37 @@ def test_an_engine_that_takes_the_connection_and_dies_is_none(tmp_path: Path) ->
     linked(tmp_path, test)
 
 
+def test_an_engine_may_speak_before_whoever_connected_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event loop is free to read as soon as the connection is there."""
+
+    async def test(link: SocketLink, engine: Engine) -> None:
+        answers, first = await submit(link, engine)
+        connect = asyncio.get_running_loop().create_unix_connection
+        greeted = asyncio.Event()
+        take = link.take
+
+        def take_and_tell(messages: Any) -> None:
+            take(messages)
+            greeted.set()
+
+        async def connect_slowly(*args: Any) -> Any:
+            made = await connect(*args)
+            await greeted.wait()
+            return made
+
+        monkeypatch.setattr(link, "take", take_and_tell)
+        monkeypatch.setattr(asyncio.get_running_loop(), "create_unix_connection", connect_slowly)
+        await engine.die()
+        await engine.start()
+        assert await engine.hear() == first
+        assert link.is_up
+        assert not answers.is_over
+
+    linked(tmp_path, test)
+
+
 def test_who_had_received_something_is_told_at_once(tmp_path: Path) -> None:
     async def test(link: SocketLink, engine: Engine) -> None:
         answers, asked = await submit(link, engine)

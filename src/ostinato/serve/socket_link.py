@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ostinato.serve.link import OpenLink, Refused, gone
 from ostinato.serve.wire import Hello, Problem, Reader, ToEngine, ToFront, frame
@@ -31,6 +31,10 @@ class _Wire(asyncio.Protocol):
         self._link = link
         self._reader = Reader(ToFront)
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # Told here, for the engine's first words may come before whoever connects goes on.
+        self._link.speak_through(cast("asyncio.WriteTransport", transport))
 
     def data_received(self, data: bytes) -> None:
         for messages in self._reader.feed(data):
@@ -89,14 +93,17 @@ class SocketLink(OpenLink):
     async def _connect(self) -> _Wire:
         while True:
             try:
-                transport, wire = await self._loop.create_unix_connection(
+                _, wire = await self._loop.create_unix_connection(
                     lambda: _Wire(self), str(self._path)
                 )
             except OSError:  # it is not there yet
                 await asyncio.sleep(_RETRY_S)
                 continue
-            self._transport = transport
             return wire
+
+    def speak_through(self, transport: asyncio.WriteTransport) -> None:
+        """Take a connection that has just been made."""
+        self._transport = transport
 
     def _greet(self, hello: Hello) -> None:
         if self._tokenizer is None and hello.folder is not None:
