@@ -12,6 +12,7 @@ import argparse
 import datetime
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,9 @@ import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
@@ -31,8 +34,12 @@ _SIGNS = ("gpu", "backend_name", "device")
 _PYTEST = ["-m", "gpu or gpu2", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark", "--tb=short"]
 
 
+_running: set[subprocess.Popen[str]] = set()
+
+
 def main(target: Path, workers: int, paths: list[Path]) -> int:
     """Run every test file, write the counts to `target`; return 1 if anything failed."""
+    signal.signal(signal.SIGTERM, _end)
     files = list(dict.fromkeys(_files(paths)))
     outcomes: dict[str, str] = {}
     crashed = []
@@ -82,16 +89,28 @@ def _run(file: Path) -> tuple[Path, int, dict[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         xml = Path(folder) / "junit.xml"
         command = [sys.executable, "-m", "pytest", *_PYTEST, f"--junitxml={xml}", str(file)]
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
-            check=False,
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             env=os.environ | {"PYTHONFAULTHANDLER": "1"},
+            start_new_session=True,
         )
-        if done.returncode not in (0, 5):
-            print(f"== {file}\n{done.stdout}\n{done.stderr[-4000:]}", flush=True)
-        return file, done.returncode, dict(_outcomes(xml)) if xml.exists() else {}
+        _running.add(process)
+        out, err = process.communicate()
+        _running.discard(process)
+        if process.returncode not in (0, 5):
+            print(f"== {file}\n{out}\n{err[-4000:]}", flush=True)
+        return file, process.returncode, dict(_outcomes(xml)) if xml.exists() else {}
+
+
+def _end(*_: object) -> NoReturn:
+    """Leave nothing on the GPU: what is measured next has it alone."""
+    for process in list(_running):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    os._exit(128 + signal.SIGTERM)
 
 
 def _machine() -> str:

@@ -17,9 +17,8 @@
 #            nothing new, and reports what remains as not run.
 #   TUNE_S   seconds for `tune_decode.py` (0), TUNE its options
 #   SHIP     1: what tuning found is put into the checkout's plans, and measured by what follows (0)
-#   DECODE_S, VARIANTS_S, OFFLINE_S, SERVE_S   seconds for `bench decode`, `decode_variants.py`,
-#            `bench offline`, `bench serve` (0)
-#   DECODE, VARIANTS, OFFLINE, SERVE           their options; DECODE is --no-peers if not given
+#   DECODE_S, OFFLINE_S, SERVE_S   seconds for `bench decode`, `bench offline`, `bench serve` (0)
+#   DECODE, OFFLINE, SERVE         their options; DECODE is --no-peers if not given
 #   RECORD_S  seconds for each of two recorders of the evidence that the doctor's tests replay (0)
 #   WATCH_S   seconds for the cost of a watch (0)
 set -u
@@ -36,7 +35,6 @@ BENCH_S=${BENCH_S:-450}
 TUNE_S=${TUNE_S:-0}
 DECODE_S=${DECODE_S:-0}
 DECODE=${DECODE:---no-peers}
-VARIANTS_S=${VARIANTS_S:-0}
 OFFLINE_S=${OFFLINE_S:-0}
 SERVE_S=${SERVE_S:-0}
 RECORD_S=${RECORD_S:-0}
@@ -77,7 +75,7 @@ if [ "$BENCH_S" -gt 0 ]; then
       --contenders compile,reduce-overhead,inside >/dev/null 2>&1 &
   done
 fi
-if [ "$((DECODE_S + VARIANTS_S + SERVE_S))" -gt 0 ]; then
+if [ "$((DECODE_S + SERVE_S))" -gt 0 ]; then
   case $DECODE in
     *--models*) models="" ;; # those, as they are to be measured
     *) models="llama3-8b llama3.2-1b smollm2-135m" ;;
@@ -154,15 +152,12 @@ fi
 # shellcheck disable=SC2086
 [ "$DECODE_S" -eq 0 ] || bench decode "$DECODE_S" --budget-s "$((DECODE_S - 30))" $DECODE
 # shellcheck disable=SC2086
-[ "$VARIANTS_S" -eq 0 ] || script variants "$VARIANTS_S" benchmarks/decode_variants.py \
-  "$OUT/variants_${gpu}_$day.json" --seconds "$((VARIANTS_S - 30))" ${VARIANTS:-}
-# shellcheck disable=SC2086
 [ "$OFFLINE_S" -eq 0 ] || bench offline "$OFFLINE_S" ${OFFLINE:-}
 # shellcheck disable=SC2086
 [ "$SERVE_S" -eq 0 ] || bench serve "$SERVE_S" ${SERVE:---model llama3.2-1b --streams 1,8,32,128,256 --beside}
 [ "$BENCH_S" -eq 0 ] || bench graphs "$BENCH_S" --budget-s "$((BENCH_S - 60))" "$@"
 [ "$WATCH_S" -eq 0 ] || script watch "$WATCH_S" benchmarks/watch_overhead.py \
-  --out "$OUT/watch_${gpu}_$day.json" --seconds "$((WATCH_S / 4))"
+  --out "$OUT/watch_${gpu}_$day.json" --seconds "$((WATCH_S - 12))"
 if [ "$RECORD_S" -gt 0 ]; then
   record seeded tests/doctor/seeded/record.py "$LOGS/seeded.json"
   mkdir -p "$LOGS/traces"

@@ -32,9 +32,10 @@ import torch
 from ostinato.bench.decode.models import MODELS, TINY
 from ostinato.llm.attention import SdpaAttention
 from ostinato.llm.attention.triton_attention import TritonAttention
-from ostinato.llm.attention.triton_plans import DecodePlans
+from ostinato.llm.attention.triton_plans import LONG, DecodePlans
 from ostinato.llm.kernels.few_rows import FewPlan
 from ostinato.llm.kernels.paged_decode import DecodePlan, Workspace
+from ostinato.llm.kernels.paged_decode_few import FewRowsPlan
 from ostinato.llm.kernels.tiled_rows import SplitRoom, TilePlan
 from ostinato.llm.models import DecoderConfig, build
 from ostinato.llm.models.fused import Fused, sizes_of
@@ -59,6 +60,18 @@ _ATTENTION = (
     *((2, 64, 4, 5), (2, 64, 4, 3), (3, 64, 4, 4), (4, 32, 4, 4), (4, 64, 4, 3)),
     *((4, 32, 2, 5), (6, 32, 2, 5), (8, 32, 1, 4), (8, 32, 2, 3), (8, 16, 2, 4), (16, 16, 1, 4)),
 )
+# Where a few rows are attended by programs of their own: pieces of a row's keys, keys taken in at a
+# time, warps.
+_FEW_ATTENTION = (
+    (1, 256, 4),
+    (1, 256, 8),
+    (2, 128, 4),
+    (2, 128, 2),
+    (2, 256, 8),
+    (4, 64, 2),
+    (8, 32, 1),
+)
+_FEW_ATTENDED = 32
 # For more than 64 tokens, by product: outputs, columns taken at a time, warps, stages, parts of the
 # columns, the most tokens of a program. Each reads the matrix once or twice, and spills no register
 # (Triton 3.6 for an H200). The candidates' arithmetic is for programs of 64 tokens, which read it
@@ -149,23 +162,29 @@ class Tuned:
         found = {each: worth_a_trial(each, getattr(sizes, each), self.batch) for each in ORDER}
         return {each: plans[: self.most] for each, plans in found.items()}
 
-    def attentions(self) -> Iterator[DecodePlan]:
-        """Yield what may attend; a few rows have a kernel of their own."""
+    def attentions(self) -> Iterator[DecodePlan | FewRowsPlan]:
+        """Yield what may attend."""
         device = self.bench.fused.decoder.embedding.weight.device
         is_gpu = device.type == "cuda"
         count = torch.cuda.get_device_properties(device).multi_processor_count if is_gpu else 2
         for each, block, warps, stages in _ATTENTION[: self.most] if self.batch > 4 else ():
             yield DecodePlan(each * count, block, warps, stages)
+        few = _FEW_ATTENTION[: self.most] if self.batch <= _FEW_ATTENDED else ()
+        for pieces, block, warps in few:
+            yield FewRowsPlan(pieces, block, warps, long=LONG)
 
-    def attending(self, plan: DecodePlan) -> Bench:
+    def attending(self, plan: DecodePlan | FewRowsPlan) -> Bench:
         """Return a bench whose rows attend by a plan."""
         backend = self.bench.backend
         assert isinstance(backend, TritonAttention)
         shape, device = backend.shape, self.bench.fused.decoder.embedding.weight.device
-        room = Workspace.empty(
-            2 * plan.programs, plan.programs, shape.group, shape.head_dim, device
-        )
-        plans = DecodePlans((), (plan,), shape.heads)
+        if isinstance(plan, DecodePlan):
+            plans = DecodePlans((), (plan,), shape.heads)
+        else:
+            usual = backend.decode_plans
+            plans = replace(usual, next_up_to=(self.batch,), next_plans=(plan,))
+        programs = plans.programs
+        room = Workspace.empty(2 * programs, programs, shape.group, shape.head_dim, device)
         return replace(self.bench, backend=replace(backend, decode_plans=plans, shared=room))
 
     def attended(self, bench: Bench) -> torch.Tensor:
@@ -181,7 +200,14 @@ class Tuned:
         lengths = torch.randint(
             0, each * store.page_tokens + 1, (self.batch,), generator=chance, device=device
         ).int()
-        return bench.backend.decode(0, q, store, pages, lengths)
+        backend = bench.backend
+        if not isinstance(backend, TritonAttention):
+            return backend.decode(0, q, store, pages, lengths)
+        if (
+            device.type == "cuda"
+        ):  # it reads lengths and pages before what writes them here has ended
+            torch.cuda.synchronize(device)
+        return backend.decode_next(0, q, store, pages, lengths)
 
 
 def worth_a_trial(name: str, product: Product, tokens: int) -> list[FewPlan | TilePlan | None]:
@@ -221,7 +247,7 @@ def tuned(name: str, batch: int, device: torch.device, *, tiny: bool, layers: in
     assert isinstance(decoder, LlamaDecoder)
     if decoder.fused is None and tiny:  # a CPU, where the interpreter runs the kernels
         room = SplitRoom.empty(device)
-        decoder.fused = Fused(decoder, plans_for(sizes), room, is_early=False, batch_is_early=False)
+        decoder.fused = Fused(decoder, plans_for(sizes), room, is_early=False)
     if decoder.fused is None:
         raise SystemExit(f"plans cannot be tuned here: {decoder.decode_path.why}")
     key = key_of(decoder, config.layers)

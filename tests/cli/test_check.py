@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from pathlib import Path
 
 import pytest
-import torch
-from torch import Tensor
 
 from ostinato import cli
 from ostinato.doctor.check.ending import process_goes_on
-from ostinato.doctor.check.run import check
 
 PROGRAM = """
 import torch
@@ -222,15 +218,6 @@ def test_a_forked_child_of_the_call_may_end_itself(program: str) -> None:
     leave = os._exit
     assert run(f"{program}:forks") in (0, 1, 3)
     assert os._exit is leave
-
-
-def test_an_interrupt_from_outside_ends_the_check() -> None:
-    def step(x: Tensor) -> Tensor:
-        signal.raise_signal(signal.SIGINT)
-        return x
-
-    with pytest.raises(KeyboardInterrupt):
-        check(lambda: (step, torch.ones(2, device="cuda")))
 
 
 def test_json_is_all_there_is_on_stdout_whatever_the_program_prints(

@@ -34,6 +34,32 @@ def _no_grad() -> Iterator[None]:
 
 # Which code computes a name. `s` is some object, `n` whatever.
 
+
+def imports_getter(s: Any, n: Any) -> Any:
+    from operator import attrgetter as by_name
+
+    return by_name(n)(s)
+
+
+def imports_getattr(s: Any, n: Any) -> Any:
+    from builtins import getattr as find
+
+    return find(s, n)
+
+
+def puts_away(s: Any, n: Any) -> Any:
+    find = getattr
+    n("a", "b")
+    return find(s, n)
+
+
+def reads_in_a_class(s: Any, n: Any) -> Any:
+    class Inner:
+        value = getattr(s, n)
+
+    return Inner.value
+
+
 COMPUTING: dict[str, Callable[[Any, Any], Any]] = {
     "f-string": lambda s, n: getattr(s, f"a{n}"),
     "variable": lambda s, n: getattr(s, n),
@@ -58,6 +84,12 @@ COMPUTING: dict[str, Callable[[Any, Any], Any]] = {
     "attrgetter of a path": lambda s, _: attrgetter("a.b")(s),
     "attrgetter of two": lambda s, n: attrgetter("a", n)(s),
     "methodcaller": lambda s, n: methodcaller(n, "x")(s),
+    "imported attrgetter": imports_getter,
+    "imported getattr": imports_getattr,
+    "put away": puts_away,
+    "in a class": reads_in_a_class,
+    "state": lambda s, _: s.__getstate__()["a"],
+    "reduced": lambda s, _: s.__reduce_ex__(2)[2]["a"],
     "eval": lambda s, n: eval("s.n"),
     "globals": lambda s, n: globals()["a"],
 }

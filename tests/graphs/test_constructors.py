@@ -257,6 +257,15 @@ ASKING: dict[str, tuple[set[str], Callable[[Any], Any]]] = {
 }
 
 
+def puts_asking_away(x: Any, use: Any) -> Any:
+    asking = isinstance
+    return asking, use(x, Made)
+
+
+def test_a_class_given_to_another_function_is_not_only_asked_about() -> None:
+    assert only_asked_about(puts_asking_away.__code__) == frozenset()
+
+
 @pytest.mark.parametrize("how", ASKING)
 def test_a_class_that_is_only_asked_about_is_told_from_one_that_is_made(how: str) -> None:
     expected, code = ASKING[how]

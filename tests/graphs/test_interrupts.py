@@ -196,3 +196,37 @@ def test_other_threads_hold_up_nothing() -> None:
     assert heard == [signal.SIGINT]
     done.set()
     thread.join()
+
+
+def _raise_two() -> None:
+    with signals_wait():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGUSR1)
+
+
+def test_a_handler_that_raises_does_not_swallow_the_signals_behind_it() -> None:
+    told = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _raise_two()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert told == [signal.SIGUSR1]
+
+
+def test_two_handlers_that_raise_are_both_heard() -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(3)
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        with pytest.raises(SystemExit) as caught:
+            _raise_two()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert isinstance(caught.value.__context__, KeyboardInterrupt)

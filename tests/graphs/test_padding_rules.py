@@ -443,3 +443,32 @@ def test_a_size_that_fake_runs_showed_to_be_bent_is_refused_at_once(device: torc
     g = graphed(step, admit_after=1, buckets={"x": rows(16)})
     for n in (6, 5, 7, 8):
         check_eager(g, Reason.OUTPUT_SIZE_UNKNOWN, values(device, n, 2))
+
+
+STRIDES = {
+    "transposed": lambda n: torch.randn(4, n).t(),
+    "every second column": lambda n: torch.randn(n, 8)[:, ::2],
+    "windows": lambda n: torch.randn(n + 3).unfold(0, 4, 1),
+    "expanded": lambda n: torch.randn(n, 1).expand(n, 4),
+}
+
+
+@pytest.mark.parametrize("layout", STRIDES)
+def test_a_bucketed_tensor_of_another_layout_is_answered_as_its_contiguous_copy(
+    layout: str, device: torch.device
+) -> None:
+    def given(n: int) -> Tensor:
+        return STRIDES[layout](n).to(device)
+
+    def step(x: Tensor) -> Tensor:
+        return x * 2
+
+    g = graphed(step, admit_after=1, buckets={"x": rows(8)})
+    for n in (5, 8, 5, 3, 6):
+        x = given(n)
+        y = g(x)
+        assert torch.equal(y, step(x))
+        assert g.last is not None
+        if g.last.outcome is Outcome.REPLAYED:
+            assert y.stride() == step(x.contiguous()).stride()
+    assert g.report().replays == 4

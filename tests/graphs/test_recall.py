@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ostinato.graphs import Outcome, Reason, Runner, graphed
+from ostinato.graphs.inline import recording_here
 from ostinato.graphs.player import Player
 from ostinato.graphs.recall import Recall
 from ostinato.graphs.watch import recalls
@@ -365,3 +366,114 @@ def test_verified_runners_look_at_every_call(module: Scaled, call: tuple[Tensor,
     for _ in range(6):
         runner(*call)
     assert runner._player._recalls.known == ()
+
+
+# What a glance asks that the long way asks elsewhere.
+
+
+def test_a_setting_that_can_no_longer_be_read_is_not_as_it_was(
+    module: Scaled, call: tuple[Tensor, Tensor]
+) -> None:
+    runner = recalled(module, *call)
+    known = runner._player._recalls.known[0]
+
+    def mixed_names() -> str:
+        raise RuntimeError("mix of the old and the new names")
+
+    def interrupted() -> str:
+        raise KeyboardInterrupt
+
+    then = list(known.then)
+    then[3] = (mixed_names, "highest")
+    assert not recalls(tuple(then), call, {})
+    then[3] = (interrupted, "highest")
+    with pytest.raises(KeyboardInterrupt):
+        recalls(tuple(then), call, {})
+
+
+OUTER: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "a recording of ours": recording_here,
+    "the compiler": lambda: setting(
+        torch.compiler.is_compiling,
+        lambda flag: setattr(torch.compiler, "_is_compiling_flag", flag),
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize("outer", OUTER)
+def test_a_known_call_inside_an_outer_recording_is_plain_code(
+    outer: str, module: Scaled, call: tuple[Tensor, Tensor]
+) -> None:
+    runner = recalled(module, *call)
+    calls = runner.report().calls
+    with OUTER[outer]():
+        torch.testing.assert_close(runner(*call), module(*call))
+    assert runner.report().calls == calls
+    runner(*call)
+    assert runner.report().calls == calls + 1
+
+
+@pytest.mark.gpu
+def test_a_known_call_inside_a_user_s_own_graph_is_plain_code() -> None:
+    runner = recalled(lambda x: x * 2, x := torch.ones(4, device="cuda"))
+    calls = runner.report().calls
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=torch.cuda.Stream()):
+        y = runner(x)
+    assert runner.report().calls == calls
+    x.fill_(3.0)
+    graph.replay()
+    assert y.tolist() == [6.0] * 4
+
+
+def doubled(x: Tensor) -> Tensor:
+    return x * 2
+
+
+def written(x: Tensor) -> Tensor:
+    return x.add_(1) * 2
+
+
+def paired(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x * 2, x * 3
+
+
+@pytest.mark.parametrize(
+    ("fn", "is_straight"), [(doubled, True), (written, False), (paired, False)]
+)
+def test_one_tensor_that_gives_one_goes_straight(
+    fn: Callable[[Tensor], Any], is_straight: bool, device: torch.device
+) -> None:
+    runner = recalled(fn, torch.ones(3, 2, device=device))
+    known = runner._player._recalls.known[0]
+    ways = (known.straight, known.graph.straight)
+    assert [way is not None for way in ways] == [is_straight] * 2
+    kept = []
+    for value in range(3):
+        x, same = (torch.full((3, 2), float(value), device=device) for _ in range(2))
+        kept.append((runner(x), fn(same)))
+        assert torch.equal(x, same)
+    for mine, theirs in kept:  # owned: later calls left them alone
+        torch.testing.assert_close(mine, theirs)
+    assert runner.report().replays == 6
+    assert known.graph.generation >= 6
+
+
+def test_a_run_that_draws_or_needs_gradients_off_is_not_taken_straight(
+    device: torch.device,
+) -> None:
+    x = torch.ones(3, 2, device=device)
+    drawing = recalled(lambda x: nn.functional.dropout(x, 0.5), x)
+    assert drawing._player._recalls.known[0].straight is None
+    with torch.enable_grad():
+        graph = recalled(doubled, x)._store.graphs()[0]
+    assert graph.needs_no_grad
+    assert graph.straight is None
+
+
+def test_a_leased_answer_is_not_taken_straight(device: torch.device) -> None:
+    runner = graphed(doubled, admit_after=1, outputs="leased")
+    x = torch.ones(3, 2, device=device)
+    leases = [runner(x) for _ in range(5)]
+    assert [lease.is_stale for lease in leases[1:]] == [True, True, True, False]

@@ -178,3 +178,94 @@ def test_what_is_no_dict_is_looked_at_every_time(which: int) -> None:
     assert _unchanged.holds(check)
     change()
     assert not _unchanged.holds(check)
+
+
+# Cells and functions are read past their attributes, which must make no difference.
+
+
+def cell_of(value: object) -> Any:
+    def closing_over() -> object:
+        return value
+
+    (cell,) = closing_over.__closure__ or ()
+    return cell
+
+
+def make_function() -> Any:
+    def function(a: int, b: int = 2, *, c: int = 3) -> int:
+        return a + b + c
+
+    return function
+
+
+def plain_function() -> Any:
+    def function() -> None:
+        return None
+
+    return function
+
+
+def parts_of(function: Any) -> tuple[Any, tuple[Any, ...]]:
+    names = ("__code__", "__defaults__", "__kwdefaults__", "__doc__", "absent")
+    places = tuple(
+        part for name in names for part in (function, name, getattr(function, name, ABSENT))
+    )
+    return _unchanged.lay_out(places, ()), places
+
+
+CELL_WAYS: dict[str, Callable[[Any], object]] = {
+    "set": lambda cell: setattr(cell, "cell_contents", [2]),
+    "emptied": lambda cell: delattr(cell, "cell_contents"),
+}
+
+
+@pytest.mark.parametrize("way", CELL_WAYS)
+def test_a_cell_that_is_changed_is_seen(way: str) -> None:
+    cell = cell_of([1])
+    value = cell.cell_contents
+    check = _unchanged.lay_out(places := (cell, "cell_contents", value), ())
+    assert _unchanged.holds(check)
+    CELL_WAYS[way](cell)
+    assert not _unchanged.holds(check)
+    cell.cell_contents = value
+    assert _unchanged.holds(check)
+    assert places
+
+
+def test_an_empty_cell_that_is_filled_is_seen() -> None:
+    cell = cell_of([1])
+    del cell.cell_contents
+    check = _unchanged.lay_out(places := (cell, "cell_contents", ABSENT), ())
+    assert _unchanged.holds(check)
+    cell.cell_contents = [1]
+    assert not _unchanged.holds(check)
+    assert places
+
+
+def test_another_attribute_of_a_cell_is_not_its_contents() -> None:
+    cell = cell_of([1])
+    check = _unchanged.lay_out(places := (cell, "__class__", type(cell)), ())
+    assert _unchanged.holds(check)
+    assert places
+
+
+FUNCTION_WAYS: dict[str, Callable[[Any], object]] = {
+    "code": lambda f: setattr(f, "__code__", (lambda a, b=0, *, c=0: a).__code__),
+    "defaults": lambda f: setattr(f, "__defaults__", (5,)),
+    "no-defaults": lambda f: setattr(f, "__defaults__", None),
+    "kwdefaults": lambda f: setattr(f, "__kwdefaults__", {"c": 9}),
+    "no-kwdefaults": lambda f: setattr(f, "__kwdefaults__", None),
+    "doc": lambda f: setattr(f, "__doc__", "other"),
+    "new": lambda f: setattr(f, "absent", 1),
+}
+
+
+@pytest.mark.parametrize("make", [make_function, plain_function])
+@pytest.mark.parametrize("way", FUNCTION_WAYS)
+def test_a_function_that_is_changed_is_seen(way: str, make: Callable[[], Any]) -> None:
+    function = make()
+    check, _kept = parts_of(function)
+    assert _unchanged.holds(check)
+    FUNCTION_WAYS[way](function)
+    is_other = way not in ("no-defaults", "no-kwdefaults") or make is make_function
+    assert _unchanged.holds(check) is not is_other

@@ -11,7 +11,7 @@ import torch
 from tokenizers import decoders, models, pre_tokenizers
 from torch import Tensor, nn
 
-from llm.resident_rows import SumAttention
+from llm.resident_rows import SumAttention, by_row
 from ostinato.llm.attention import AttentionBackend, PromptChunk, choose
 from ostinato.llm.kv.store import KvStore
 from ostinato.llm.params import SamplingParams
@@ -132,7 +132,7 @@ class BoundHost:
         for row, bound in self.seated.items():
             if bound.grammar is not None:
                 self.resident.set_allowed(row, bound.grammar.allowed_words())
-        for row, gave in self.resident.launch(steps).wait().items():
+        for row, gave in by_row(self.resident.launch(steps).wait()).items():
             bound = self.seated[row]
             bound.tokens += gave.tokens
             bound.most_at_once = max(bound.most_at_once, len(gave.tokens))

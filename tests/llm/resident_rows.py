@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from llm.sampling_rows import rows_of
 from ostinato.llm.kv.store import KvStore
 from ostinato.llm.params import SamplingParams
-from ostinato.llm.resident import Launch, Produced, Resident
+from ostinato.llm.request import FinishReason
+from ostinato.llm.resident import Launch, Produced, Resident, TokenLogprobs
 from ostinato.llm.sampling import Level, sample
 
 VOCABULARY = 211
@@ -114,6 +115,23 @@ def ideal(decoder: TableDecoder, asked: Asked) -> tuple[list[int], str]:
             return ids[len(asked.ids) :], "length"
 
 
+@dataclass(frozen=True)
+class Gave:
+    """What one row gave in one launch."""
+
+    tokens: tuple[int, ...]
+    finish: FinishReason | None
+    logprobs: tuple[TokenLogprobs, ...] | None
+
+
+def by_row(produced: Produced) -> dict[int, Gave]:
+    assert produced.finishes.keys() | produced.logprobs.keys() <= produced.tokens.keys()
+    return {
+        row: Gave(tokens, produced.finishes.get(row), produced.logprobs.get(row))
+        for row, tokens in produced.tokens.items()
+    }
+
+
 class Host:
     """Seats requests, grants pages, and collects what launches give."""
 
@@ -135,7 +153,7 @@ class Host:
         self._pages: dict[int, list[int]] = {}
         self.answers: dict[int, list[int]] = {}
         self.endings: dict[int, str] = {}
-        self.produced: dict[int, list[Produced]] = {}
+        self.produced: dict[int, list[Gave]] = {}
 
     def seat(self, row: int, asked: Asked) -> None:
         """Cache all tokens but the last, and join."""
@@ -166,8 +184,8 @@ class Host:
         self.resident.leave(row)
         self._free += self._pages.pop(row)
 
-    def collect(self, launch: Launch) -> dict[int, Produced]:
-        produced = launch.wait()
+    def collect(self, launch: Launch) -> dict[int, Gave]:
+        produced = by_row(launch.wait())
         for row, gave in produced.items():
             self.answers[row] += gave.tokens
             self.produced[row].append(gave)

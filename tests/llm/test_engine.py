@@ -349,6 +349,19 @@ def test_a_name_that_is_taken_is_refused_and_can_be_used_again_later(tiny: Path)
         assert made.submit(request).result(30).token_ids == whole
 
 
+def test_a_request_without_a_time_comes_anew_each_time_it_is_submitted(tiny: Path) -> None:
+    request = Request("mine", tuple(PROMPTS[0]), greedy(1, **FREE))
+    waits = []
+    with engine(tiny) as made:
+        for _ in range(2):
+            began = time.monotonic()
+            metrics = made.submit(request).result(30).metrics
+            assert metrics.ttft_s is not None
+            waits.append((metrics.ttft_s, time.monotonic() - began))
+    assert request.arrival_s == 0
+    assert all(ttft_s <= wait_s for ttft_s, wait_s in waits)
+
+
 def test_a_full_queue_refuses_with_its_numbers_and_takes_more_later(tiny: Path) -> None:
     with engine(tiny, max_batch=1, max_waiting=2) as made:
         with held(made, after=1):

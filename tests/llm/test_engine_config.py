@@ -65,7 +65,7 @@ def test_options_take_numpy_s_whole_numbers_and_keep_python_s() -> None:
 
 @pytest.mark.parametrize("option", sorted(_COUNTS))
 def test_only_what_may_be_left_open_takes_none_or_auto(option: str) -> None:
-    opened = {"max_model_len": None, "steps_per_launch": "auto"}
+    opened = {"max_model_len": None, "steps_per_launch": "auto", "prefill_tokens": "auto"}
     for value in (None, "auto"):
         if opened.get(option, "") == value:
             EngineConfig.read({"model": "m", option: value})

@@ -27,6 +27,7 @@ from ostinato.llm.models.weights import WeightsLost
 from ostinato.llm.reply import Event, Reply
 from ostinato.llm.request import FinishReason, Request
 from ostinato.llm.stream import Channel, Stream
+from ostinato.llm.waiters import Waiters
 
 PROMPT = ids(9, 3)
 LONG: dict[str, Any] = {"ignore_eos": True}
@@ -89,7 +90,7 @@ def test_every_task_that_reads_a_stream_sees_its_end(tiny: Path) -> None:
 def test_who_waits_for_news_that_another_reader_took_is_told_of_the_end() -> None:
     channel = Channel(0, None)
     stream = Stream("r", PROMPT, [channel], lambda: None)
-    channel.on_news = None  # so that the reader below is not faster than the one that takes
+    channel.await_news = Waiters()  # so that the reader below is not faster than the one that takes
     got: list[Delta] = []
     reader = threading.Thread(target=lambda: got.extend(stream), daemon=True)
     reader.start()

@@ -78,3 +78,13 @@ def test_integrity_notices_a_page_that_is_free_twice_or_lost() -> None:
     pool._free = [1, 2]
     with pytest.raises(InternalError, match="page 3"):
         pool.check_integrity()
+
+
+def test_no_page_has_a_number_below_zero_though_every_page_is_held() -> None:
+    pool = PagePool(4)
+    assert pool.grant(3) is not None
+    with pytest.raises(InternalError, match="page -1 was shared"):
+        pool.share(-1)
+    with pytest.raises(InternalError, match="page -1 was released"):
+        pool.release(-1)
+    assert pool.free == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,10 +14,12 @@ from torch import Tensor
 
 from llm.models.tiny_folders import write
 from llm.paged_model import PAGE_TOKENS, PagedModel
+from ostinato.bench.decode.models import MODELS
 from ostinato.graphs import Outcome
 from ostinato.llm.attention import PrefillBatch, PromptChunk, SdpaAttention
 from ostinato.llm.kv.store import KvStore
-from ostinato.llm.prefill import Prefiller
+from ostinato.llm.models import DecoderConfig
+from ostinato.llm.prefill import Prefiller, buckets_for
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,12 @@ def test_warming_records_and_caches_nothing(folder: Path) -> None:
     assert decision.outcome is Outcome.RECORDED
     assert torch.equal(stored(model), before)
     assert prefiller.warm(65) is None
-    assert prefiller.warm(16, 65) is None
+    assert prefiller.warm(16, 257) is None
 
 
 def test_a_backend_that_reads_the_layout_on_the_host_is_never_recorded(folder: Path) -> None:
     model = PagedModel.load(folder)
-    prefiller = Prefiller(model.decoder, model.backend, model.store)
+    prefiller = Prefiller(model.decoder, model.backend, model.store, buckets=(16, 64))
     chunks = chunks_of(model, [(0, 20), (0, 7)], 3)
     expected = PagedModel.load(folder)
     expected.prefill([(row, 0, chunk.token_ids) for row, chunk in enumerate(chunks)])
@@ -175,3 +177,30 @@ def test_on_a_gpu_the_recorded_prefill_caches_what_an_eager_one_does(
         assert prefiller.report().replays == (2 if buckets else 0)
         stores.append(stored(model))
     torch.testing.assert_close(*stores, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "most_tokens", "longest"),
+    [
+        ("smollm2-135m", 8448, 8448),
+        ("smollm2-135m", 2000, 2048),
+        ("smollm2-135m", 8200, 8256),
+        ("smollm2-135m", 8, 64),
+        ("smollm2-135m", 100_000, 8192),
+        ("llama3.2-1b", 8192, 2048),
+        ("llama3-8b", 8192, 1024),
+    ],
+)
+def test_what_takes_the_device_long_or_much_memory_is_not_recorded(
+    name: str, most_tokens: int, longest: int
+) -> None:
+    config = DecoderConfig.from_dict(dict(MODELS[name]))
+    buckets = buckets_for(config, torch.bfloat16, most_tokens)
+    assert list(buckets) == sorted(buckets)
+    assert buckets[-1] == longest
+    assert len(set(buckets)) == len(buckets)
+
+
+def test_a_model_whose_inner_width_is_not_known_has_buckets_too() -> None:
+    config = replace(DecoderConfig.from_dict(dict(MODELS["llama3-8b"])), inner=0)
+    assert buckets_for(config, torch.bfloat16, 8192)[-1] == 1024

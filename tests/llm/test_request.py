@@ -269,6 +269,18 @@ def test_a_request_with_a_value_of_the_wrong_type_is_refused(
     assert caught.value.code == code
 
 
+def test_ids_are_judged_once_and_stay_a_tuple_like_any_other() -> None:
+    request = Request("a", [1, np.int64(2)])  # type: ignore[arg-type]
+    ids = request.prompt_ids
+    assert Request("b", ids).prompt_ids is ids
+    assert (repr(ids), ids) == ("(1, 2)", (1, 2))
+    assert pickle.loads(pickle.dumps(request)) == deepcopy(request) == request
+    with pytest.raises(WrongTypeError, match="got True"):
+        Request("c", (*ids, True))
+    with pytest.raises(WrongTypeError, match="got True"):
+        Request("c", ids + (True,))  # noqa: RUF005 - whoever adds to them makes other ids
+
+
 @pytest.mark.parametrize(
     ("name", "value", "code"),
     [("priority", 10**400, "OST5009"), ("arrival_s", 10**400, "OST5005")],

@@ -14,6 +14,7 @@ from llm.resident_rows import (
     Asked,
     Host,
     SumAttention,
+    by_row,
     hidden_after,
     ideal,
     logits_after,
@@ -290,7 +291,7 @@ def test_a_row_may_end_at_its_first_token() -> None:
     host.cache(3, asked(0).ids[-1:], start=len(asked(0).ids) - 1)
     host.collect(host.resident.begin([3], hidden_after(asked(0).ids)[None]))
     host.check(3, asked(0, tokens=1))
-    assert host.resident.launch(3).wait()[3].tokens == ()
+    assert host.resident.launch(3).wait().tokens[3] == ()
 
 
 # ---------------------------------------------------------------- log probabilities
@@ -373,7 +374,7 @@ def test_a_whole_launch_reads_nothing_on_the_host() -> None:
     launches: list[Launch] = []
     seen = observe(lambda: launches.append(host.resident.launch(6)), [], device=CPU)
     assert seen.refusals == []
-    assert all(len(gave.tokens) == 6 or gave.finish for gave in launches[0].wait().values())
+    assert all(len(gave.tokens) == 6 or gave.finish for gave in by_row(launches[0].wait()).values())
 
 
 @pytest.mark.gpu
@@ -394,7 +395,7 @@ def test_a_whole_launch_never_waits_for_the_gpu() -> None:
         launches = [host.resident.launch(2) for _ in range(3)]
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    assert all(launch.wait() for launch in launches)
+    assert all(launch.wait().tokens for launch in launches)
 
 
 def test_only_buckets_and_the_level_make_a_new_recording(
@@ -485,7 +486,8 @@ def test_steps_that_a_hurried_launch_left_out_need_no_pages_later(
     host.resident.heed()
     host.resident.set_pages(0, host._pages[0][:4])  # 6 tokens gone on from, 8 to come: 4 pages
     assert len(host.collect(host.resident.launch(8))[0].tokens) == 8
-    host.resident.set_pages(0, host._pages[0])
+    host.resident.set_pages(0, host._pages[0][4:], start=4)
+    assert host.resident.granted(0) == len(host._pages[0])
     host.run()
     host.check(0, request)
 

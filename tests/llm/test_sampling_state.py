@@ -40,6 +40,36 @@ def test_stop_ids_outside_the_vocabulary_never_come_and_take_no_room() -> None:
     assert [token for token in state.stop_ids[0].tolist() if token >= 0] == [3, 19]
 
 
+def test_rows_that_are_set_at_once_hold_what_each_would_alone() -> None:
+    # Their lines differ in length: stop ids, biases and known tokens.
+    given: list[tuple[list[int], SamplingParams, tuple[int, ...]]] = [
+        ([4, 5], SamplingParams(temperature=0.5, logit_bias={7: -1.5}), (2,)),
+        ([1, 2, 3, 9, 9], SamplingParams(top_k=3, min_tokens=4, min_p=0.25), (3, 8, 1)),
+        ([6], SamplingParams(presence_penalty=1.0, logit_bias={1: 2.0, 19: 1.0}, seed=2**63), ()),
+        ([3] * 9, SamplingParams(repetition_penalty=2.0, schema={"type": "json_object"}), (5, 4)),
+    ]
+    alone, at_once = (SamplingState.empty(6, 20, 12, CPU) for _ in range(2))
+    for state in (alone, at_once):
+        for tensor in (state.whole_BF, state.real_BF, state.history_BW, state.counts_BV):
+            tensor.fill_(3)  # whoever sat there before
+    rows = [4, 0, 5, 2]
+    arrivals = []
+    for row, (ids, params, stop_ids) in zip(rows, given, strict=True):
+        told = {"prompt_tokens": 1, "stop_ids": stop_ids, "seed": row - 3}
+        alone.join(row, ids, params, **told)
+        arrivals.append(at_once.arrival(row, ids, params, **told))
+    at_once.settle(arrivals, torch.tensor(rows))
+    for row, (ids, params, stop_ids) in zip(rows, given, strict=True):
+        assert at_once.history_BW[row, : len(ids)].tolist() == ids
+        assert [token for token in at_once.stop_ids[row].tolist() if token >= 0] == [*stop_ids]
+        assert at_once.produced[row] == len(ids) - 1
+        assert at_once.is_bound[row] == (params.schema is not None)
+        biases = zip(at_once.biased[row].tolist(), at_once.biases[row].tolist(), strict=True)
+        assert {token: bias for token, bias in biases if bias} == params.logit_bias
+    for name in ("whole_BF", "real_BF", "counts_BV"):
+        assert torch.equal(getattr(alone, name), getattr(at_once, name)), name
+
+
 @pytest.mark.parametrize(
     ("given", "code", "words"),
     [

@@ -55,6 +55,23 @@ def test_pages_for_all_steps_are_granted_before_the_launch() -> None:
     assert len(books.pages_of("a")) == 3  # Positions 0 to 10 are written.
 
 
+def test_a_part_of_the_tokens_and_pages_of_a_request_is_that_part() -> None:
+    books = scheduler(page_tokens=4, steps_per_launch=8)
+    books.submit(request("a", 4, max_tokens=9))
+    books.plan()
+    tokens, pages = books.tokens_of("a"), books.pages_of("a")
+    assert books.stretch_of("a", 1, 2) == tokens[1:3]
+    assert books.pages_of("a", 1) == pages[1:]
+
+
+def test_who_joins_is_not_among_the_grown_whatever_pages_the_launch_takes() -> None:
+    books = scheduler(page_tokens=4, steps_per_launch=8)
+    books.submit(request("a", 4, max_tokens=9))
+    plan = books.plan()
+    assert plan.joining == ("a",)
+    assert plan.grown == ()
+
+
 def test_a_launch_is_no_longer_than_the_longest_budget_left() -> None:
     books = scheduler(steps_per_launch=8)
     books.submit(request("a", 4, max_tokens=3))
@@ -77,19 +94,6 @@ def test_long_prompts_are_prefilled_in_chunks_within_the_budget() -> None:
     ]
 
 
-def test_more_is_prefilled_at_once_while_nobody_waits_for_the_next_token() -> None:
-    books = scheduler(prefill_tokens=32, prefill_tokens_alone=96)
-    for name in "abcdefg":
-        books.submit(request(name, 25, max_tokens=30))
-    prefilled = []
-    for _ in range(3):
-        plan = books.plan()
-        prefilled.append(sum(chunk.count for chunk in plan.prefill))
-        books.advance({name: [1] for name in plan.decode})
-    # When the second plan is made, the first four decode.
-    assert prefilled == [96, 32, 32]
-
-
 def test_a_launch_has_one_step_while_a_prompt_is_half_prefilled() -> None:
     books = scheduler(prefill_tokens=32, steps_per_launch=8)
     books.submit(request("short", 4))
@@ -99,6 +103,31 @@ def test_a_launch_has_one_step_while_a_prompt_is_half_prefilled() -> None:
     books.advance({"short": [1]})
     second = books.plan()
     assert (second.decode, second.steps) == (("short", "long"), 8)
+
+
+def test_a_launch_has_one_step_while_a_prompt_waits_for_the_next_plan() -> None:
+    books = scheduler(prefill_tokens=32, steps_per_launch=8)
+    for name in "abc":
+        books.submit(request(name, 17))
+    first = books.plan()
+    assert (first.decode, first.steps) == (("a", "b"), 1)
+    books.advance({"a": [1], "b": [1]})
+    second = books.plan()
+    assert (second.decode, second.steps) == (("a", "b", "c"), 8)
+
+
+@pytest.mark.parametrize(
+    ("arrival_s", "counts"), [(1.0, {"half": 16, "new": 48}), (3.0, {"half": 48, "new": 16})]
+)
+def test_each_long_prompt_has_its_share_and_the_first_in_rank_has_the_rest(
+    arrival_s: float, counts: dict[str, int]
+) -> None:
+    books = scheduler(200, prefill_tokens=64)
+    books.submit(request("half", 1000, arrival_s=2.0))
+    assert [chunk.count for chunk in books.plan().prefill] == [64]
+    books.advance({})
+    books.submit(request("new", 1000, arrival_s=arrival_s))
+    assert {chunk.request_id: chunk.count for chunk in books.plan().prefill} == counts
 
 
 def test_a_short_prompt_does_not_wait_for_a_long_one_before_it() -> None:
@@ -115,6 +144,16 @@ def test_an_earlier_arrival_goes_first_whatever_the_order_of_submission() -> Non
     books.submit(request("late", 4, arrival_s=2.0))
     books.submit(request("early", 4, arrival_s=1.0))
     assert books.plan().decode == ("early",)
+
+
+def test_rows_are_in_the_order_of_their_ranks_and_not_of_their_coming() -> None:
+    books = scheduler()
+    books.submit(request("late", 4, max_tokens=20, arrival_s=2.0))
+    assert books.plan().decode == ("late",)
+    books.submit(request("early", 4, arrival_s=1.0))
+    plan = books.plan()
+    assert plan.decode == ("early", "late")
+    assert plan.joining == ("early",)
 
 
 def test_a_level_of_priority_is_worth_its_seconds_and_no_more() -> None:
@@ -161,12 +200,37 @@ def test_a_preempted_request_finds_its_own_pages_again() -> None:
     assert starts[1] > 0
 
 
+def test_who_is_preempted_and_comes_back_in_one_plan_joins_and_is_not_among_the_grown() -> None:
+    books = scheduler(6, prefix=True, page_tokens=4, steps_per_launch=1)
+    books.submit(request("a", 9, max_tokens=4))  # Side by side they share no page yet.
+    books.submit(request("b", 10))
+    for _ in range(3):
+        assert books.plan().decode == ("a", "b")
+        books.advance({"a": [1], "b": [1]})
+    plan = books.plan()
+    assert plan.preempted == plan.joining == ("b",)
+    assert plan.prefill == plan.grown == ()
+    assert plan.decode == ("a", "b")
+    assert len(books.pages_of("b")) == 4
+    assert books.pages_of("a")[:2] == books.pages_of("b")[:2]
+
+
 def test_fewer_steps_are_launched_before_anybody_is_preempted() -> None:
     books = scheduler(pages=3, page_tokens=4, steps_per_launch=8)
     books.submit(request("a", 4, max_tokens=7))
     books.submit(request("b", 4, max_tokens=7))
     plan = books.plan()
     assert (plan.decode, plan.steps, plan.preempted) == (("a", "b"), 1, ())
+
+
+def test_a_launch_is_no_shorter_than_pages_ask_for() -> None:
+    books = scheduler(5, page_tokens=4, steps_per_launch=8)
+    books.submit(request("a", 4, max_tokens=12))
+    books.submit(request("b", 4, max_tokens=12))
+    plan = books.plan()
+    # Eight steps would take two more pages each, four steps take one, and three are left.
+    assert (plan.decode, plan.steps) == (("a", "b"), 4)
+    assert [len(books.pages_of(name)) for name in "ab"] == [2, 2]
 
 
 def test_a_prompt_longer_than_the_model_is_refused_with_both_numbers() -> None:
@@ -351,6 +415,18 @@ def test_what_a_failed_request_computed_is_not_found_by_others() -> None:
     assert books.cached_tokens("b") == 0
 
 
+def test_a_failed_request_does_not_hide_what_another_wrote_of_the_same_prompt() -> None:
+    books = scheduler(prefix=True, steps_per_launch=1)
+    books.submit(request("failing", 33))
+    books.submit(request("sound", 33))
+    assert books.plan().decode == ("failing", "sound")
+    books.advance({"sound": [1]}, {"failing": FinishReason.ERROR})
+    books.submit(request("next", 33))
+    books.plan()
+    assert books.cached_tokens("next") == 32
+    assert books.pages_of("next")[:2] == books.pages_of("sound")[:2]
+
+
 def test_restart_sends_all_back_to_be_prefilled_with_what_they_have() -> None:
     books = scheduler(prefix=True)
     books.submit(request("a", 40))
@@ -510,7 +586,7 @@ def test_with_many_rows_a_launch_that_brings_a_first_token_is_less_short() -> No
     books = scheduler(pages=900, steps_per_launch=8, newcomer_steps=1, max_batch=200)
     for at in range(200):
         books.submit(request(f"r{at}", 1, max_tokens=30, first=at))
-    assert books.plan().steps == 4
+    assert books.plan().steps == 2
 
 
 def test_a_request_that_comes_back_has_its_first_token() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from llm.bound_rows import CPU, END, Bound, BoundHost, NoiseDecoder, byte_tokenizer
+from llm.resident_rows import by_row
 from ostinato.errors import InternalError
 from ostinato.llm.params import SamplingParams
 from ostinato.llm.resident_state import Ending
@@ -73,7 +74,7 @@ def test_a_row_that_was_not_told_is_passed_by(compiled: Compiled) -> None:
     waits, runs = bound(compiled.start()), free(0)
     it.seat(0, waits)
     it.seat(1, runs)
-    gave = it.resident.launch(8).wait()
+    gave = by_row(it.resident.launch(8).wait())
     assert (gave[0].tokens, gave[0].finish, len(gave[1].tokens)) == ((), None, 8)
     it.launch(8)
     assert (len(waits.tokens), len(runs.tokens)) == (1, 8)
@@ -107,7 +108,7 @@ def test_a_row_with_a_grammar_needs_pages_for_one_step_only(compiled: Compiled) 
     it.resident.set_pages(0, [1])  # 16 tokens, of which it knows 1
     for _ in range(10):
         it.launch(8)
-    assert it.resident._seats[0].cached == len(it.seated[0].tokens) == 10
+    assert it.resident._seats.cached_B[0] == len(it.seated[0].tokens) == 10
 
 
 def test_length_cuts_an_answer_off(compiled: Compiled) -> None:
@@ -132,7 +133,7 @@ def test_reports_of_likeliest_tokens_come_with_grammars_too(compiled: Compiled) 
     it.seat(1, free(0))
     words = compiled.start().allowed_words()
     it.resident.set_allowed(0, words)
-    gave = it.resident.launch(4).wait()[0]
+    gave = by_row(it.resident.launch(4).wait())[0]
     assert gave.logprobs is not None
     assert [len(each.top) for each in gave.logprobs] == [2]
     own = NoiseDecoder(VOCABULARY).logits(torch.tensor([[5 * 31]]))[0].log_softmax(-1)
@@ -144,7 +145,7 @@ def test_a_grammar_without_a_way_on_ends_in_an_error_and_nobody_else(compiled: C
     it.seat(0, bound(compiled.start()))
     it.seat(1, free(0))
     it.resident.set_allowed(0, torch.zeros_like(compiled.start().allowed_words()))
-    gave = it.resident.launch(4).wait()
+    gave = by_row(it.resident.launch(4).wait())
     assert (gave[0].finish, gave[0].tokens) == ("error", ())
     assert (gave[1].finish, len(gave[1].tokens)) == (None, 4)
 
@@ -168,7 +169,7 @@ def test_words_told_to_a_row_that_was_left_are_not_told_to_the_next(compiled: Co
     it.resident.set_allowed(0, compiled.start().allowed_words())
     it.resident.leave(0)
     it.seat(0, bound(compiled.start(), 1))
-    assert it.resident.launch(8).wait()[0].tokens == ()
+    assert it.resident.launch(8).wait().tokens[0] == ()
 
 
 def test_only_a_row_that_is_paused_is_woken() -> None:

@@ -12,8 +12,7 @@ from llm.resident_rows import Host, SumAttention
 from ostinato.llm.limits import Limits
 from ostinato.llm.params import SamplingParams
 from ostinato.llm.prefill import Prefiller
-from ostinato.llm.reply import Reply
-from ostinato.llm.request import Request
+from ostinato.llm.resident_seat import Wanted
 from ostinato.llm.sampling import Level, level_of
 from ostinato.llm.shapes import Shape, ShapeProfile
 from ostinato.llm.warming import Warming
@@ -68,9 +67,7 @@ def test_what_a_launch_has_recorded_is_not_recorded_again(
     profile.note(Shape(rows=2, pages=4, level=int(level)))
     profile.note(Shape(rows=4, pages=4, level=int(level)))
     warming = Warming(host.resident, prefiller, LIMITS, profile, is_gpu=False)
-    reply = Reply(Request("a", (1, 2, 3), params), seed=0, stop_ids=(), watch=None)
-    reply.row = 1
-    warming.note([reply], steps=8)
+    warming.note(Wanted(rows=2, pages=3, level=level_of(params), with_logprobs=False))
     while warming.warm_one():
         pass
     assert recorded(host) == 1
@@ -86,8 +83,9 @@ def test_prompts_that_come_together_are_prepared_for_as_many_as_a_plan_takes(
         prepared.append((tokens, chunks))
 
     monkeypatch.setattr(prefiller, "warm", note)
-    limits = Limits(max_batch=1, max_model_len=48, prefill_tokens=32, prefill_tokens_alone=5120)
+    prefiller.buckets = (16, 32, 512)
+    limits = Limits(max_batch=1, max_model_len=48, prefill_tokens=5120)
     warming = Warming(host_of().resident, prefiller, limits, None, is_gpu=True)
     while warming.warm_one():
         pass
-    assert prepared == [(16, 1), (32, 1), (5120, 41)]
+    assert prepared == [(16, 1), (32, 1), (512, 5), (5120, 41)]

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 
 from ostinato.llm.refusals import PromptTooLong
 from ostinato.llm.tokenizer import Tokenizer
-from ostinato.serve.fitting import check_count, check_fits, longest_token, said_in
+from ostinato.serve.fitting import check_count, check_fits, longest_token
 from ostinato.serve.tokens import Tokens
 from serve.running import Running
 
@@ -71,14 +71,14 @@ def test_a_vocabulary_that_lacks_a_byte_leaves_it_out() -> None:
 
 
 def test_a_text_at_the_bound_is_tried_and_one_byte_more_is_not() -> None:
-    check_fits(["a" * 30, "é" * 5], 10, 4)
+    check_fits("a" * 30 + "é" * 5, 10, 4)
     with pytest.raises(PromptTooLong, match="at least 11 tokens and at most 9 fit") as caught:
-        check_fits(["a" * 31, "é" * 5], 10, 4)
+        check_fits("a" * 31 + "é" * 5, 10, 4)
     assert caught.value.code == "OST5002"
 
 
 def test_half_a_character_is_for_the_tokenizer_to_refuse() -> None:
-    check_fits(["\ud800"], 1, 3)
+    check_fits("\ud800", 1, 3)
 
 
 def test_only_more_tokens_than_the_model_holds_are_too_many_here() -> None:
@@ -87,32 +87,38 @@ def test_only_more_tokens_than_the_model_holds_are_too_many_here() -> None:
         check_count(11, 10)
 
 
-def test_what_a_template_may_leave_out_of_a_conversation_does_not_count() -> None:
-    messages: list[dict[str, Any]] = [
-        {"role": "system", "content": "be brief"},
-        {"role": "user", "content": "  hello\n"},
-        {"role": "assistant", "content": "<think>long</think>"},
-        {"role": "user", "content": None},
-        {"role": "tool", "content": "3"},
-    ]
-    assert said_in(messages) == ["be brief", "hello", "3"]
+TEMPLATE = (
+    "{% for m in messages %}{{ m['role'] }}{{ m['content'].split('</think>')[-1] }}"
+    "{{ m['reasoning_content'] }}{% for c in m.get('tool_calls', []) %}{{ c }}{% endfor %}"
+    "{% endfor %}{{ tools or '' }}"
+)
+
+
+class Uncut:
+    """Cuts no text; says how long what it was given is."""
+
+    def __init__(self, inner: tokenizers.Tokenizer) -> None:
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def encode(self, text: str, **given: Any) -> Any:
+        raise AssertionError(len(text))
+
+
+def uncut() -> Tokens:
+    inner: Any = Uncut(of_bytes())
+    made = Tokenizer(inner, TEMPLATE)
+    return Tokens(lambda: made)
 
 
 def test_what_cannot_fit_is_never_cut_into_tokens() -> None:
-    class Untouched(Tokenizer):
-        def encode(self, text: str) -> list[int]:
-            raise AssertionError
-
-        def encode_conversation(self, *given: Any) -> list[int]:
-            raise AssertionError
-
-    tokens = Tokens(lambda: Untouched(of_bytes()))
+    tokens = uncut()
 
     async def ask() -> None:
         with pytest.raises(PromptTooLong):
             await tokens.encode("a" * 401, 100)
-        with pytest.raises(PromptTooLong):
-            await tokens.encode_chat([{"role": "user", "content": "a" * 401}], room_tokens=100)
         with pytest.raises(AssertionError):
             await tokens.encode("a" * 400, 100)
         with pytest.raises(AssertionError):  # whoever only wants tokens has no bound
@@ -124,8 +130,44 @@ def test_what_cannot_fit_is_never_cut_into_tokens() -> None:
         tokens.close()
 
 
+MUCH = "a" * 401
+
+
+@pytest.mark.parametrize(
+    ("message", "tools"),
+    [
+        ({"role": "user", "content": MUCH}, None),
+        ({"role": "system", "content": MUCH}, None),
+        ({"role": "assistant", "content": MUCH}, None),
+        ({"role": "tool", "content": MUCH}, None),
+        ({"role": "user", "content": [{"type": "text", "text": MUCH}]}, None),
+        ({"role": "assistant", "content": "", "reasoning_content": MUCH}, None),
+        ({"role": "assistant", "content": "", "tool_calls": [{"function": MUCH}]}, None),
+        ({"role": "user", "content": "a"}, [{"function": MUCH}]),
+    ],
+)
+def test_whatever_a_template_writes_counts(message: Any, tools: Any) -> None:
+    tokens = uncut()
+    try:
+        with pytest.raises(PromptTooLong, match="at most 99 fit"):
+            asyncio.run(tokens.encode_chat([message], tools, room_tokens=100))
+    finally:
+        tokens.close()
+
+
+def test_what_a_template_leaves_out_does_not_count() -> None:
+    tokens = uncut()
+    message = {"role": "assistant", "content": f"<think>{MUCH}</think>b"}
+    try:
+        with pytest.raises(AssertionError, match="10"):
+            asyncio.run(tokens.encode_chat([message], room_tokens=100))
+    finally:
+        tokens.close()
+
+
 LONG = "x" * (len("<|start|>") * ROOM + 1)
 SAID: Any = [{"role": "user", "content": LONG}]
+ANSWERED: Any = [{"role": "assistant", "content": LONG}, {"role": "user", "content": "and?"}]
 
 
 @pytest.mark.parametrize(
@@ -134,6 +176,7 @@ SAID: Any = [{"role": "user", "content": LONG}]
         ("/v1/completions", {"prompt": LONG}, 400, "at least "),
         ("/v1/completions", {"prompt": [1] * (ROOM + 1)}, 400, ""),
         ("/v1/chat/completions", {"messages": SAID}, 400, "at least "),
+        ("/v1/chat/completions", {"messages": ANSWERED}, 400, "at least "),
         ("/v1/responses", {"input": LONG, "store": False}, 400, "at least "),
         ("/v2/models/tiny/generate", {"text_input": LONG}, 422, "at least "),
     ],

@@ -1,7 +1,7 @@
 """Merging: a scrape is the sum over all processes, whoever answers it."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -133,6 +133,7 @@ def test_a_label_with_quotes_and_line_ends_survives() -> None:
     assert merged["ostinato_model_info", labels] == 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.floats(0, 100), max_size=5), min_size=1, max_size=4))
 def test_the_order_of_the_processes_and_of_retiring_does_not_matter(
     latencies: list[list[float]],

@@ -109,6 +109,14 @@ def decode(
     batches: Annotated[
         str, typer.Option(help="Comma-separated numbers of requests at once.")
     ] = "1,8,32,128,256",
+    prompt: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Tokens of each prompt. From 4096 on, a step is judged by how fast it reads keys "
+            "and values.",
+        ),
+    ] = 128,
     peers: Annotated[
         bool, typer.Option("--peers/--no-peers", help="Measure transformers beside it.")
     ] = True,
@@ -116,6 +124,10 @@ def decode(
     steps_per_launch: Annotated[
         int | None,
         typer.Option(min=1, help="Decode steps per launch; the engine's own if not set."),
+    ] = None,
+    prefill_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Prompt tokens per step; the engine's own if not set."),
     ] = None,
     attention: Annotated[str, typer.Option(help="An attention backend by name.")] = "auto",
     quantize: Annotated[
@@ -143,15 +155,15 @@ def decode(
     from ostinato.bench.decode import DecodeOptions, as_text, read_result, regressions, run_decode
 
     before = None if compare is None else read_result(compare)
-    engine: dict[str, object] = {"attention": attention}
-    if steps_per_launch is not None:
-        engine["steps_per_launch"] = steps_per_launch
+    own = {"steps_per_launch": steps_per_launch, "prefill_tokens": prefill_tokens}
+    engine = {name: value for name, value in own.items() if value is not None}
     options = DecodeOptions(
         models=words(models),
         batches=numbers("batches", batches),
         device=device.value,
+        prompt=prompt,
         with_peers=peers,
-        engine=engine,
+        engine={"attention": attention, **engine},
         quantize=words(quantize),
         with_kernels=kernels,
         budget_s=budget_s,

@@ -2,14 +2,16 @@
 
 The report, or with `--json` one line of JSON, goes to stdout, and what the checked program prints
 to stderr. The exit status is the verdict: 0, the call can be captured; 1, it cannot; 3, it cannot
-be judged from here; 2, the command was used wrongly, or the call fails by itself.
+be judged from here; 2, the command was used wrongly, the call fails by itself, or the check does.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from contextlib import redirect_stdout
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import Annotated
 
 import typer
@@ -17,6 +19,27 @@ import typer
 from ostinato.cli.streaming import prepare_stdout, write_now
 
 _EXIT = {"capturable": 0, "not-capturable": 1, "unknown": 3}
+
+
+@contextmanager
+def _broken_off() -> Iterator[None]:
+    """Tell an error of the check itself as one: the status of a traceback reads like a verdict."""
+    from ostinato.doctor.check.interrupted import raise_if_interrupted
+    from ostinato.doctor.raised import words_of
+    from ostinato.errors import InternalError, OstinatoError
+
+    try:
+        yield
+    except OstinatoError:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever the checked objects raise
+        raise_if_interrupted(error)
+        traceback.print_exception(error, limit=-8)
+        raise InternalError(
+            f"the check itself broke off, so nothing is known of the call: {words_of(error)}",
+            code="OST7055",
+            remedy="report it with the lines above and the call; a smaller part may be checked",
+        ) from None
 
 
 def check(
@@ -42,12 +65,13 @@ def check(
     command was used wrongly or the call fails by itself.
     """
     prepare_stdout()
-    from ostinato.doctor.check.ending import process_goes_on
+    from ostinato.doctor.check.ending import keep_the_status, process_goes_on
     from ostinato.doctor.check.render import as_text
     from ostinato.doctor.check.run import check as check_call
     from ostinato.doctor.check.target import find_factory
 
-    with redirect_stdout(sys.stderr), process_goes_on():
+    keep_the_status()
+    with redirect_stdout(sys.stderr), process_goes_on(), _broken_off():
         checked = check_call(find_factory(target), target=target, gpus=gpus)
     if as_json:
         write_now(json.dumps(checked.to_dict(), allow_nan=False) + "\n")

@@ -7,8 +7,10 @@ few seconds before, so that a crash or a kill costs the last seconds and not the
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import pkgutil
 import shutil
 import signal
 import sys
@@ -96,12 +98,17 @@ def _load(program: list[str]) -> tuple[types.CodeType, types.ModuleType]:
         return _load_module(program[1:])
     path = program[0]
     sys.argv = list(program)
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    importer = pkgutil.get_importer(path)
+    if importer is not None:  # a folder or an archive: its __main__
+        sys.path.insert(0, path)
+        return _main_of(importer.find_spec("__main__"), path)
+    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
     module = types.ModuleType("__main__")
     module.__file__ = path
     module.__dict__["__builtins__"] = __builtins__
-    text = Path(path).read_bytes()
-    return compile(text, os.path.abspath(path), "exec"), module
+    with io.open_code(os.path.abspath(path)) as file:
+        code = pkgutil.read_code(file)  # None unless it is compiled already
+    return code or compile(Path(path).read_bytes(), os.path.abspath(path), "exec"), module
 
 
 def _load_module(words: list[str]) -> tuple[types.CodeType, types.ModuleType]:
@@ -112,10 +119,16 @@ def _load_module(words: list[str]) -> tuple[types.CodeType, types.ModuleType]:
     spec = importlib.util.find_spec(name)
     if spec is not None and spec.submodule_search_locations is not None:
         spec = importlib.util.find_spec(f"{name}.__main__")
-    code = None if spec is None else _code_of(spec)
-    if spec is None or code is None:
+    if spec is None:
         raise SystemExit(f"{sys.executable}: No module named {name}")
     sys.argv = [spec.origin or name, *words[1:]]
+    return _main_of(spec, name)
+
+
+def _main_of(spec: Any, name: str) -> tuple[types.CodeType, types.ModuleType]:
+    code = None if spec is None else _code_of(spec)
+    if spec is None or code is None:
+        raise SystemExit(f"{sys.executable}: can't find '__main__' module in {name!r}")
     module = types.ModuleType("__main__")
     module.__file__ = spec.origin
     module.__spec__ = spec
@@ -133,7 +146,7 @@ def _status(error: SystemExit) -> int:
     if error.code is None:
         return 0
     if isinstance(error.code, int):
-        return error.code
+        return int(error.code)  # True is one
     print(error.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
     return 1
 

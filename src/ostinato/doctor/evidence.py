@@ -18,7 +18,7 @@ from ostinato.doctor.graph_use import AmpSwitch, AttentionUse, CompileUse, Graph
 from ostinato.doctor.host_evidence import HostEvidence
 from ostinato.doctor.interpreter_use import GcPause, Gil, LockHeld, LoopBlock, ThreadPools
 from ostinato.doctor.memory_use import AllocatorUse
-from ostinato.doctor.plain import from_plain, to_plain
+from ostinato.doctor.plain import from_plain, to_compact_json
 from ostinato.errors import UsageError
 
 VERSION = 1
@@ -143,7 +143,7 @@ class Evidence:
 
 def to_json(evidence: Evidence) -> str:
     """Return `evidence` as one JSON document."""
-    return json.dumps(to_plain(evidence), ensure_ascii=False, allow_nan=False)
+    return to_compact_json(evidence)
 
 
 def from_json(text: str) -> Evidence:

@@ -11,7 +11,7 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, thread_time
 
 from ostinato.doctor.collect.bell import Bell
 from ostinato.doctor.collect.own_thread import OwnThread
@@ -44,9 +44,9 @@ class Keeper:
         started = perf_counter()
         pause = FIRST_SAVE_S
         while not self._stop.wait(pause):
-            began = perf_counter()
+            seen, worked = perf_counter() - started, thread_time()
             self.save()
-            pause = pause_s(began - started, perf_counter() - began)
+            pause = pause_s(seen, thread_time() - worked)
 
     def save(self, ending: Ending = Ending.STILL_RUNNING) -> None:
         """Write what was seen so far; the watch goes on."""
@@ -74,7 +74,11 @@ class Keeper:
         try:
             evidence = self._watch.stop()
             subject = replace(evidence.subject, ending=ending, detail=detail, exit_status=status)
-            self._write(replace(evidence, subject=subject))
+            try:
+                self._write(replace(evidence, subject=subject))
+            except Exception as error:  # noqa: BLE001 - the program has its end all the same
+                lost = f"the evidence could not be written: {error!r}"
+                self._write(Evidence(subject=subject, problems=(*evidence.problems, lost)))
         finally:
             if got:
                 self._writing.release()
@@ -89,5 +93,6 @@ class Keeper:
 
     def _write(self, evidence: Evidence) -> None:
         draft = self._path.with_suffix(f".{threading.get_ident()}")
-        draft.write_text(to_json(evidence), encoding="utf-8")
+        # Names of threads and files need not be text that UTF-8 has.
+        draft.write_text(to_json(evidence), encoding="utf-8", errors="replace")
         draft.replace(self._path)

@@ -63,7 +63,7 @@ def _check(program: Sequence[str]) -> None:
         if len(program) > 1:
             return
         problem = "-m was given, and no module"
-    elif Path(script).is_file():
+    elif Path(script).is_file() or Path(script, "__main__.py").is_file():
         return
     else:
         problem = f"there is no script {script!r}"

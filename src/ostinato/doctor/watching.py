@@ -17,6 +17,7 @@ from typing import Any, Self
 
 import torch
 
+from ostinato.doctor.class_name import class_name
 from ostinato.doctor.collect.assembly import collectors
 from ostinato.doctor.collect.collector import Collector
 from ostinato.doctor.collect.notebook import Notebook
@@ -24,9 +25,12 @@ from ostinato.doctor.collect.patches import Patches, without_patches
 from ostinato.doctor.collect.steps import Steps
 from ostinato.doctor.collect.subject import describe_subject
 from ostinato.doctor.diagnose import diagnose
-from ostinato.doctor.evidence import Ending, Evidence
+from ostinato.doctor.evidence import Ending, Evidence, Span
+from ostinato.doctor.raised import text_of
 from ostinato.doctor.report import Report
 from ostinato.errors import UsageError
+
+_SPANS_ON_THE_WAY = 1000  # a save while the program runs takes the GIL from it
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,7 @@ class Watch:
         if self._evidence is None:
             self._seconds = self._notebook.now_us() / 1e6
             self._release()
-            self._evidence = self._gather()
+            self._evidence = self._gather(self._notebook.spans())
         return self._evidence
 
     def _release(self) -> None:
@@ -108,7 +112,7 @@ class Watch:
         self._patches.leave_child()
         _process.end(self)
 
-    def _gather(self) -> Evidence:
+    def _gather(self, spans: tuple[Span, ...]) -> Evidence:
         fields: dict[str, Any] = {}
         collected: list[str] = []
         problems: list[str] = []  # of this time: the next time it may go well
@@ -121,17 +125,17 @@ class Watch:
         return Evidence(
             subject=describe_subject(self._title, self._seconds),
             collected=tuple(collected),
-            spans=self._notebook.spans(),
+            spans=spans,
             problems=(*self._notebook.problems, *problems),
             **fields,
         )
 
     def so_far(self) -> Evidence:
-        """Return what was seen until now; the watch goes on."""
+        """Return what was seen until now, with a short timeline; the watch goes on."""
         if self._evidence is not None:
             return self._evidence
         self._seconds = self._notebook.now_us() / 1e6
-        gathered = self._gather()
+        gathered = self._gather(self._notebook.spans(_SPANS_ON_THE_WAY))
         return replace(gathered, subject=replace(gathered.subject, ending=Ending.STILL_RUNNING))
 
     def ignore_this_thread(self) -> None:
@@ -235,5 +239,5 @@ def _patiently(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def _words(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    text = text_of(error).strip().splitlines()
+    return f"{class_name(error)}: {text[0]}" if text else class_name(error)

@@ -55,10 +55,15 @@ static PyObject *tensors_of(PyObject *then, PyObject *args, PyObject *kwargs) {
     return result;
 }
 
-/* Whether `function(*args)` answers as it did; -1 on an error. NULL stands for no arguments. */
+/* Whether `function(*args)` answers as it did; NULL stands for no arguments. A setting of torch that
+ * cannot be read any more, because it is mixed with its newer name, is not as it was. */
 static int answers(PyObject *function, PyObject *args, PyObject *expected) {
     PyObject *now = args == NULL ? PyObject_CallNoArgs(function) : PyObject_CallObject(function, args);
-    if (now == NULL) return -1;
+    if (now == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return -1;
+        PyErr_Clear();
+        return 0;
+    }
     int same = now == expected ? 1 : PyObject_RichCompareBool(now, expected, Py_EQ);
     Py_DECREF(now);
     return same;
@@ -120,6 +125,7 @@ static struct PyModuleDef module = {
 };
 
 PyMODINIT_FUNC PyInit__unchanged(void) {
+    find_reading();
     find_watching();
     return PyModule_Create(&module);
 }

@@ -7,6 +7,7 @@ path.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -49,6 +50,26 @@ ambient = _ambient_on_cuda if torch.backends.cuda.is_built() else _ambient_on_cp
 
 On one core of a server CPU it takes 0.12 us, with cuDNN 0.25 us (November 2026).
 """
+
+
+def ambient_one_by_one() -> tuple[list[object], tuple[object, ...]]:
+    """Return what `ambient` reads as `recalls` takes it: (function, answer, ...) and places.
+
+    Asked from C, each costs a call of torch's own function, and neither a frame nor a tuple.
+    """
+    asked: list[Callable[[], object]] = [_flash, _efficient, _math, _cudnn_attention]
+    if ambient is _ambient_on_cuda:
+        asked += [_cudnn, _benchmark, _deterministic, _convolution_question()]
+    settings = [part for ask in asked for part in (ask, ask())]
+    return settings, (vars(forward_ad), "_current_level", forward_ad._current_level)
+
+
+def _convolution_question() -> Callable[[], object]:
+    try:
+        torch._C._get_cudnn_allow_tf32()
+    except RuntimeError:
+        return _convolution_precision
+    return torch._C._get_cudnn_allow_tf32
 
 
 def read_mode() -> Mode:

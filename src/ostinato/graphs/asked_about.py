@@ -10,10 +10,16 @@ import functools
 import types
 from collections.abc import Iterator, Sequence
 
-from ostinato.graphs.computed_names import CALL
+from ostinato.graphs.computed_names import ATTRIBUTES, CALL
 
 _ASKING = frozenset({"isinstance", "issubclass"})
-_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF"})
+# A load that is not known would make a class that is used look as if it were only asked about.
+_LOADS = frozenset(
+    name
+    for name, opcode in dis.opmap.items()
+    if name.startswith("LOAD_")
+    and (name.endswith("DEREF") or (opcode in dis.hasname and name not in ATTRIBUTES))
+)
 
 
 @functools.cache
@@ -64,6 +70,8 @@ def _second_argument(instructions: Sequence[dis.Instruction], at: int) -> Iterat
             yield from given
             return
         before, depth = depth, depth + dis.stack_effect(each.opcode, each.arg, jump=False)
+        if depth < 0:
+            return  # the function itself was put away: what follows is given to another
         if each.opname == "PUSH_NULL" and before == 0:
             depth = 0  # belongs to the function
         elif before == 0:

@@ -100,6 +100,7 @@ class StaticInputs:
         tensors: The static tensors, in the order of the leaves.
         leaf_of: Leaf index of each static tensor.
         nbytes: Memory they take.
+        fill_one: Where leaf 0 is the only tensor and as plain as can be: `fill` for that leaf.
     """
 
     def __init__(
@@ -131,9 +132,9 @@ class StaticInputs:
         self.leaf_of = [i for i, leaf in enumerate(self.leaves) if isinstance(leaf, Tensor)]
         self.tensors = [leaf for leaf in self.leaves if isinstance(leaf, Tensor)]
         self._plain_statics = [self._static(i) for i in self._plain]
-        # On a GPU one tensor goes by itself; here it does without the two frames in between.
-        is_one = self._plain == [0] and len(self.tensors) == 1 and self.tensors[0].is_cuda
-        self._fill_one: Callable[[Any], object] | None = self.tensors[0].copy_ if is_one else None
+        # One tensor goes by itself, as every backend does it, without the frames in between.
+        is_one = self._plain == [0] and len(self.tensors) == 1
+        self.fill_one: Callable[[Any], object] | None = self.tensors[0].copy_ if is_one else None
         self._only_plain = not (self._padded or self._regions)
         self._as_given = self._plain == list(range(len(self.leaves)))
 
@@ -183,8 +184,8 @@ class StaticInputs:
 
         **Capture:** safe to run before a replay on the same stream; never waits for the device.
         """
-        if self._fill_one is not None:
-            self._fill_one(leaves[0])
+        if self.fill_one is not None:
+            self.fill_one(leaves[0])
             return
         given: Any = leaves if self._as_given else [leaves[i] for i in self._plain]
         statics = self._plain_statics

@@ -73,7 +73,7 @@ class Chronicle:
     def replayed(self, graph: Graph, padded: int, real: int) -> None:
         """A replay answered a call. Hold the graph's lock."""
         graph.hits += 1
-        self._set_last(graph.decision)
+        self._here.decision = self._latest = graph.decision  # as `_set_last`, without its frame
         if real:
             with self._lock:
                 self.padded_rows += padded

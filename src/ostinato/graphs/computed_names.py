@@ -15,12 +15,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from operator import attrgetter, methodcaller
 
-_VARIABLES = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
-_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
+# Whatever else takes a name finds a variable, or what an import brings: a later Python may have
+# more ways, and one that is not known must not go unseen.
+_PUT_AWAY = ("STORE_", "DELETE_")
+ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"})
 # Where, among what is given to these, the name stands. A bound `__getattribute__` is given no more.
 _PLACES_OF_NAME = {"getattr": (1,), "hasattr": (1,), "getattr_static": (1,), "attrgetter": (0,),
                    "methodcaller": (0,), "__getattribute__": (0, 1)}  # fmt: skip
-_ALL_NAMES = frozenset({"vars", "__dict__", "asdict", "astuple", "getmembers"})
+_ALL_NAMES = frozenset({"vars", "__dict__", "asdict", "astuple", "getmembers",
+                        "__getstate__", "__reduce__", "__reduce_ex__"})  # fmt: skip
 _BUILTINS = frozenset({"getattr", "hasattr", "vars"})  # found as variables, the rest also elsewhere
 _OF_GLOBALS = frozenset({"globals", "eval", "exec"})
 CALL = "PRECALL" if "PRECALL" in dis.opmap else "CALL"  # Python 3.11 has both, one after the other
@@ -34,8 +37,8 @@ def computes_names(code: types.CodeType) -> bool:
     """Whether `code`, or code nested in it, reads attributes whose names do not stand in it."""
     instructions = list(dis.get_instructions(code))
     for at, each in enumerate(instructions):
-        is_attribute = each.opname in _ATTRIBUTES
-        if not is_attribute and each.opname not in _VARIABLES:
+        is_attribute = each.opname in ATTRIBUTES
+        if not is_attribute and not _finds_a_variable(each):
             continue
         if is_attribute and each.argval in _BUILTINS:  # no more than an attribute of that name
             continue
@@ -113,7 +116,13 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def _is_of_globals(instruction: dis.Instruction) -> bool:
     # As a variable: `model.eval()` is no more than a method of that name.
-    return instruction.opname in _VARIABLES and instruction.argval in _OF_GLOBALS
+    return _finds_a_variable(instruction) and instruction.argval in _OF_GLOBALS
+
+
+def _finds_a_variable(instruction: dis.Instruction) -> bool:
+    name = instruction.opname
+    takes_a_name = instruction.opcode in dis.hasname
+    return takes_a_name and name not in ATTRIBUTES and not name.startswith(_PUT_AWAY)
 
 
 def _is_told(
@@ -133,6 +142,8 @@ def _is_told(
         if each.opcode in _JUMPS and depth > place:
             return False  # one name or another
         before, depth = depth, depth + dis.stack_effect(each.opcode, each.arg, jump=False)
+        if depth < 0:
+            return False  # the function itself was put away, under another name perhaps
         if each.opname == "PUSH_NULL" and before == 0:
             depth = 0  # belongs to the function
         elif before <= place and depth == place + 1:

@@ -1,4 +1,7 @@
-"""Is this thread recording, or being traced? Then a graphed callable inside runs as plain code."""
+"""Is this thread recording, or being traced? Then a graphed callable inside runs as plain code.
+
+A call that is as one before asks all of that in C, with everything else (`recall.py`).
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,21 @@ def runs_inline() -> bool:
         or _depth.value > 0
         or (torch.cuda._initialized and _is_capturing())
     )
+
+
+def not_inline_at_a_glance() -> tuple[list[object], tuple[object, ...]]:
+    """Return what `recalls` needs to know that `runs_inline` would say no.
+
+    Returns:
+        Settings as (function, answer, ...), and places as (container, key, value, ...).
+    """
+    is_used = torch.cuda._initialized
+    places = (
+        vars(torch.compiler), "_is_compiling_flag", False,
+        _depth, "value", 0,
+        vars(torch.cuda), "_initialized", is_used,
+    )  # fmt: skip
+    return [_is_capturing, False] if is_used else [], places
 
 
 # Torch's own Python function round it is one more call.

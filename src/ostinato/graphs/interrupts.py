@@ -62,9 +62,17 @@ class _Waiting:
             self._put_back()
             raise
         finally:
+            self._call_all(sys._getframe(1))
+
+    def _call_all(self, frame: FrameType) -> None:
+        """Call the handlers that waited, also those behind one that raises."""
+        try:
             while self._noted:
                 number = self._noted.pop(0)
-                self._handlers[number](number, sys._getframe(1))
+                self._handlers[number](number, frame)
+        finally:
+            if self._noted:
+                self._call_all(frame)
 
     def _put_back(self) -> None:
         self.is_over = True

@@ -113,6 +113,9 @@ class HandOut:
         held: Tensors that the callable holds, whether or not the run used them. One that is
             returned itself is no result of a run, and is handed back as it is.
 
+    Attributes:
+        own_one: Where the result is one tensor that needs nothing but a copy: `own` of any call.
+
     Raises:
         CaptureError: OST1101, the result holds something that a replay could not hand out.
     """
@@ -149,6 +152,7 @@ class HandOut:
         is_simple = extents is None and not self._together and len(made) == len(self._outputs)
         self._copies: dict[Sequence[int], list[Callable[[], Tensor] | None]] = {}
         self._simple = made if is_simple and all(map(_clones_alike, made)) else None
+        self.own_one = made[0].clone if self._simple and self._bare else None
 
     @property
     def made(self) -> list[Tensor]:
@@ -163,8 +167,8 @@ class HandOut:
             sizes: Real size of each bucketed axis.
         """
         if self._simple is not None:
-            if self._bare:
-                return self._simple[0].clone()
+            if self.own_one is not None:
+                return self.own_one()
             return self.structure.unflatten([static.clone() for static in self._simple])
         values = [
             output.take(leaves, sizes) if copy is None else copy()

@@ -20,6 +20,7 @@ from ostinato.graphs.entry import Entry, unfit_at_sight
 from ostinato.graphs.fitting import Call, Fitting, Occasion, Situation
 from ostinato.graphs.foreign import ALIASES
 from ostinato.graphs.graph import Graph
+from ostinato.graphs.inline import runs_inline
 from ostinato.graphs.options import Options
 from ostinato.graphs.outputs import lease_all
 from ostinato.graphs.placing import place
@@ -72,6 +73,8 @@ class Player:
                 if answer is not _MISS:
                     return answer
                 break
+        if runs_inline():
+            return self._fn(*args, **kwargs)
         leaves, structure = self._open(args, kwargs)
         watch = self._watch_over(leaves, self)
         situation = self._sign(leaves, structure, watch.training_key())
@@ -101,10 +104,10 @@ class Player:
                 leaves = recall.leaves(args, kwargs)
             situation = recall.situation
             try:
-                if graph.draws:
-                    answer = self._run(graph, leaves, situation)
+                if recall.straight is not None and not self._is_leased:
+                    answer = recall.straight(args[0])
                 else:
-                    answer = graph.run(leaves, situation.sizes, leased=self._is_leased)
+                    answer = self._run(graph, leaves, situation)
             except Exception as error:  # noqa: BLE001 - the device's, of whatever type
                 self.give_up(recall.entry, graph, error)
                 return _MISS

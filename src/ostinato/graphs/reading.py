@@ -16,7 +16,6 @@ from torch import nn
 
 from ostinato.graphs.source_lines import line_at
 
-_LOADS = frozenset({"LOAD_GLOBAL", "LOAD_ATTR", "LOAD_METHOD", "LOAD_NAME", "LOAD_SUPER_ATTR"})
 _STORES = frozenset({"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "DELETE_ATTR", "DELETE_GLOBAL"})
 _BY_STRING = frozenset({"getattr", "hasattr", "setattr", "attrgetter", "methodcaller",
                         "__getattribute__", "getattr_static"})  # fmt: skip
@@ -29,7 +28,8 @@ def names_read(code: types.CodeType) -> frozenset[str]:
     names: set[str] = set()
     given: object = None
     for instruction in dis.get_instructions(code):
-        if instruction.opname in _LOADS:
+        # Not by a list: Python 3.12 has one more in class bodies, and later ones may have others.
+        if instruction.opcode in dis.hasname and instruction.opname.startswith("LOAD_"):
             names.add(instruction.argval)
         elif instruction.opname == "MATCH_CLASS" and isinstance(given, tuple):
             names.update(given, ("__match_args__",) if instruction.arg else ())

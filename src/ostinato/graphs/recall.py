@@ -16,10 +16,11 @@ from typing import Any
 
 from torch import Tensor
 
-from ostinato.graphs.ambient import ambient, mode_around
+from ostinato.graphs.ambient import ambient_one_by_one, mode_around
 from ostinato.graphs.entry import Entry
 from ostinato.graphs.fitting import Call, Situation
 from ostinato.graphs.graph import Graph
+from ostinato.graphs.inline import not_inline_at_a_glance
 from ostinato.graphs.memo import Memo, try_memo
 from ostinato.graphs.tree import SURE_LEAVES
 from ostinato.graphs.watch import Compared, Watch, recalls
@@ -37,10 +38,12 @@ class Recall:
         entry, graph: What answered it.
         situation: What the long way made of it.
         is_plain: The leaves are the positional arguments, and nothing is to be asked of them.
+        straight: Where there is one leaf and it is plain: the shortest way to the answer.
     """
 
     __slots__ = (
-        "_kept", "_memo", "_sorted", "entry", "graph", "is_plain", "situation", "then",
+        "_kept", "_memo", "_sorted", "entry", "graph", "is_plain", "situation",
+        "straight", "then",
     )  # fmt: skip
 
     def __init__(
@@ -53,13 +56,16 @@ class Recall:
         args, kwargs = call
         self.entry, self.graph, self.situation = replay
         self._memo = memo
-        self._kept = compared
         self._sorted = tuple(sorted(kwargs)) if len(kwargs) > 1 else ()
         given = [*args, *kwargs.values()]
         asks_more = self.graph.needs_no_grad or self.graph.foreign is not None
         self.is_plain = not (kwargs or asks_more or len(given) > 1)
+        self.straight = self.graph.straight if self.is_plain and given else None
         settings = [part for pair in memo.settings for part in pair]
-        settings += [ambient, ambient()]
+        around, level = ambient_one_by_one()
+        inline, outer = not_inline_at_a_glance()
+        settings += [*around, *inline]
+        self._kept = (*compared, Compared((*level, *outer)))
         if not any(isinstance(leaf, Tensor) for leaf in given):
             settings += [mode_around, None]  # else it shows in the tensors
         self.then = (
@@ -68,7 +74,7 @@ class Recall:
             memo.same_tensors,
             tuple(settings),
             self.graph.addresses.natively,
-            *(each.laid_out for each in compared),
+            *(each.laid_out for each in self._kept),
         )
 
     def leaves(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[object]:

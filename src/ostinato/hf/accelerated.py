@@ -18,7 +18,7 @@ from ostinato.graphs import Outcome
 from ostinato.hf.admission import Admission
 from ostinato.hf.decoding import Produced, produce
 from ostinato.hf.delegation import Delegated, DelegateError, Delegation
-from ostinato.hf.probe import Anatomy, study, vocabulary_sizes
+from ostinato.hf.probe import Anatomy, is_training, refuse_draws, study, vocabulary_sizes
 from ostinato.hf.report import AccelerationReport, Answer, Generation
 from ostinato.hf.request import Request, read_request
 from ostinato.hf.room import require_room, telling_room
@@ -119,10 +119,11 @@ class Accelerated:
         return self.model.generate(*args, **kwargs)
 
     def _know_model(self) -> tuple[Admission, Anatomy]:
-        """Study the model once, and again if its device, dtype, attention or vocabulary changed."""
+        """Study the model once, and again if it is of another kind, dtype or mode than then."""
         config = self.model.config.get_text_config()
         kind = (self.model.device, self.model.dtype, config._attn_implementation)
-        fingerprint = (*kind, vocabulary_sizes(self.model))
+        trains = is_training(self.model)
+        fingerprint = (*kind, trains, vocabulary_sizes(self.model))
         known = self._known
         if known is None or known[0] != fingerprint:
             self._sessions.close()
@@ -131,6 +132,8 @@ class Accelerated:
         if isinstance(known[1], Delegation):
             raise DelegateError(known[1].reason, known[1].detail)
         admission, anatomy = known[1]
+        if trains:  # rates of dropout may have changed since
+            refuse_draws(self.model, admission.call, self.model.device)
         return admission, anatomy
 
     def _session_for(

@@ -20,6 +20,7 @@ class Delegated(Enum):
     ATTENTION_KIND = "attention-kind"
     CACHE_KIND = "cache-kind"
     LENGTH_DEPENDENT_ROPE = "length-dependent-rope"
+    DRAWS_IN_FORWARD = "draws-in-forward"
     SPREAD_OVER_DEVICES = "spread-over-devices"
     STATIC_STEP_DISAGREES = "static-step-disagrees"
 

@@ -7,7 +7,6 @@ forward cannot be driven from outside is found here, before a user sees a token 
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
+from ostinato.graphs.observe_draws import generator_states
 from ostinato.hf.admission import Admission, admit
 from ostinato.hf.cache import LayerShape
 from ostinato.hf.delegation import Delegated, DelegateError, Delegation
@@ -48,13 +48,11 @@ def probe(model: nn.Module, call: ForwardCall, device: torch.device) -> Anatomy:
     """Run two tokens and read the shapes of what was cached.
 
     Raises:
-        DelegateError: The model does not keep plain keys and values per layer.
+        DelegateError: The model draws random numbers, or it does not keep plain keys and values per
+            layer.
     """
     cache = DynamicCache()
-    ids = torch.zeros((1, 2), dtype=torch.long, device=device)
-    columns = torch.arange(2, device=device)
-    with _quiet_random_state(model, device):
-        logits = call(model, ids, mask=None, positions=columns[None], cache=cache, columns=columns)
+    logits = _run_without_drawing(model, call, cache, device)
     layers = []
     for layer in cache.layers:
         keys, values = getattr(layer, "keys", None), getattr(layer, "values", None)
@@ -72,11 +70,35 @@ def probe(model: nn.Module, call: ForwardCall, device: torch.device) -> Anatomy:
     return Anatomy(tuple(layers), logits.shape[-1], logits.dtype)
 
 
-def _quiet_random_state(model: nn.Module, device: torch.device) -> AbstractContextManager[None]:
-    # Dropout in a model left in training mode must not draw from the user's random numbers here.
-    devices = [device] if device.type == "cuda" else []
-    guard: AbstractContextManager[None] = torch.random.fork_rng(devices, enabled=model.training)
-    return guard
+def refuse_draws(model: nn.Module, call: ForwardCall, device: torch.device) -> None:
+    """Run two tokens to see whether the forward draws random numbers; the user's stay as they were.
+
+    Raises:
+        DelegateError: It does. The static step would draw others than the model's own `generate`:
+            its caches are longer and its prompts padded, and dropout draws for all of them.
+    """
+    _run_without_drawing(model, call, DynamicCache(), device)
+
+
+def _run_without_drawing(
+    model: nn.Module, call: ForwardCall, cache: DynamicCache, device: torch.device
+) -> Tensor:
+    ids = torch.zeros((1, 2), dtype=torch.long, device=device)
+    columns = torch.arange(2, device=device)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        before = generator_states(device)
+        logits = call(model, ids, mask=None, positions=columns[None], cache=cache, columns=columns)
+        if generator_states(device) != before:
+            mode = "training mode" if is_training(model) else "evaluation mode"
+            raise DelegateError(
+                Delegated.DRAWS_IN_FORWARD, f"its forward draws random numbers in {mode}"
+            )
+    return logits
+
+
+def is_training(model: nn.Module) -> bool:
+    """Whether the model, or a part of it, is in training mode."""
+    return any(part.training for part in model.modules())
 
 
 def check_agreement(
@@ -141,11 +163,10 @@ def study(model: nn.Module, device: torch.device) -> tuple[Admission, Anatomy] |
     try:
         admission = admit(model)
         anatomy = probe(model, admission.call, device)
-        if not model.training:  # dropout differs from run to run
-            rule = _in_numbers(model, admission, anatomy, device)
-            if rule is not None:
-                return replace(admission, rule=rule), anatomy
-            check_agreement(model, admission.call, admission.rule, anatomy, device)
+        rule = _in_numbers(model, admission, anatomy, device)
+        if rule is not None:
+            return replace(admission, rule=rule), anatomy
+        check_agreement(model, admission.call, admission.rule, anatomy, device)
     except DelegateError as refused:
         return refused.delegation
     return admission, anatomy

@@ -70,14 +70,10 @@ class Books:
             PromptTooLong, QueueFull, UsageError: As `Scheduler.submit`.
         """
         with self._lock:
+            self._check_names(replies)
+            # First: whatever it raises, nobody is entered.
+            self._queue(replies, room_for=len(replies))
             self._enter(replies)
-            try:
-                self._queue(replies, room_for=len(replies))
-            except BaseException:
-                # Nobody holds a stream of these: left here, they would live for ever.
-                for reply in replies:
-                    del self._replies[reply.request_id]
-                raise
 
     def check_length(self, request: Request) -> None:
         """Refuse a prompt that could never run; see `Scheduler.check_length`."""
@@ -86,6 +82,8 @@ class Books:
     def expect(self, replies: Sequence[Reply]) -> None:
         """Do as `submit`, but let them wait for `admit` before they wait for their turn."""
         with self._lock:
+            self._check_names(replies)
+            self._scheduler.check_room(replies[0].request, room_for=len(replies))
             self._enter(replies)
 
     def admit(self, replies: Sequence[Reply]) -> None:
@@ -95,11 +93,12 @@ class Books:
             with self._lock:
                 self._queue(living, room_for=0)
 
-    def _enter(self, replies: Sequence[Reply]) -> None:
+    def _check_names(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
             if reply.request_id in self._replies:
                 raise taken_name(reply.request_id)
-        self._scheduler.check_room(replies[0].request, room_for=len(replies))
+
+    def _enter(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
             self._replies[reply.request_id] = reply
 
@@ -190,28 +189,26 @@ class Books:
         with self._lock:
             return list(self._replies.values())
 
+    # Without the lock, as `reply`: how far somebody has come is changed by the thread of the steps
+    # alone, which asks here what its own plan holds.
+
     def stretch(self, chunk: Chunk) -> Stretch:
         """Return what a chunk of a plan is to prefill."""
-        with self._lock:
-            tokens = self._scheduler.tokens_of(chunk.request_id)
-            pages = self._scheduler.pages_of(chunk.request_id)
-        return Stretch(tokens[chunk.start : chunk.start + chunk.count], chunk.start, pages)
+        ids = self._scheduler.stretch_of(chunk.request_id, chunk.start, chunk.count)
+        return Stretch(ids, chunk.start, self._scheduler.pages_of(chunk.request_id))
 
     def seat(self, request_id: str) -> Seat:
         """Return the seat of a request that joins."""
-        with self._lock:
-            row = self._scheduler.row_of(request_id)
-            ids = self._scheduler.tokens_of(request_id)
-            budget = self._scheduler.budget_of(request_id)
-            pages = self._scheduler.pages_of(request_id)
+        row = self._scheduler.row_of(request_id)
         assert row is not None
+        ids = self._scheduler.tokens_of(request_id)
         produced = len(ids) - len(self._replies[request_id].request.prompt_ids)
-        return Seat(row, ids, budget - produced, pages)
+        left = self._scheduler.budget_of(request_id) - produced
+        return Seat(row, ids, left, self._scheduler.pages_of(request_id))
 
-    def pages_of(self, request_id: str) -> tuple[int, ...]:
-        """Return the pages of a living request."""
-        with self._lock:
-            return self._scheduler.pages_of(request_id)
+    def pages_of(self, request_id: str, start: int = 0) -> tuple[int, ...]:
+        """Return the pages of a living request, from `start` on."""
+        return self._scheduler.pages_of(request_id, start)
 
     @property
     def has_work(self) -> bool:

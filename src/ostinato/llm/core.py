@@ -25,8 +25,8 @@ from ostinato.llm.faults import is_device_fault, no_progress, step_failed
 from ostinato.llm.first_tokens import begin, comes_of_prefill, with_last_tokens
 from ostinato.llm.flight import Flight
 from ostinato.llm.models import load_weights
-from ostinato.llm.prefill import Prefiller
-from ostinato.llm.reading import Gave, read_row
+from ostinato.llm.prefill import Prefiller, buckets_for
+from ostinato.llm.reading import read_row
 from ostinato.llm.reply import Event, Reply
 from ostinato.llm.request import FinishReason
 from ostinato.llm.resident import Launch, Resident
@@ -84,11 +84,14 @@ class Core:
         # as long as an eager step: the arithmetic outweighs everything else.
         backend = "eager" if config.backend == "auto" and not self._is_gpu else config.backend
         max_pages = min(limits.pages_for(limits.max_model_len), self._books.capacity)
+        # Those of a plan, and one more of each that gets its first token of the prefill.
+        most_tokens = limits.prefill_tokens + limits.max_batch
         self._prefiller = Prefiller(
             loaded.decoder,
             loaded.attention,
             loaded.store,
             max_pages=max_pages,
+            buckets=buckets_for(loaded.decoder_config, loaded.store.keys.dtype, most_tokens),
             backend=backend,
         )
         self.resident = Resident(
@@ -123,7 +126,7 @@ class Core:
         for reply in replies:
             # One that is over may have left its name to another.
             if not reply.is_over and self._books.remove(reply.request_id) is not None:
-                self._end(reply, FinishReason.ERROR, Gave(error=error))
+                self._end(Event(reply, finish=FinishReason.ERROR, error=error))
 
     def step(self) -> list[Event]:
         """Take every request one launch further, and return what the launch before brought.
@@ -172,7 +175,8 @@ class Core:
         return self._prefiller.run([PromptChunk(s.token_ids, s.start, s.pages) for s in stretches])
 
     def _begin(self, plan: Plan, hidden_SE: Tensor) -> Flight:
-        riders = {row: each for row, each in self._seated.items() if each.request_id in plan.decode}
+        begins = frozenset(plan.decode)
+        riders = {row: each for row, each in self._seated.items() if each.request_id in begins}
         rows = {reply.request_id: row for row, reply in riders.items()}
         return Flight(begin(self.resident, rows, plan, hidden_SE), riders)
 
@@ -196,13 +200,12 @@ class Core:
         for request_id in grown:
             row = self._books.reply(request_id).row
             assert row is not None
-            self.resident.set_pages(row, self._books.pages_of(request_id))
+            granted = self.resident.granted(row)
+            self.resident.set_pages(row, self._books.pages_of(request_id, granted), granted)
 
     def _launch(self, plan: Plan) -> Flight:
         if plan.decode:
-            self.warming.note(self._seated.values(), plan.steps)
-            launch = self._queue(plan)
-            return Flight(launch, dict(self._seated))
+            return Flight(self._queue(plan), dict(self._seated))
         prefilled = torch.cuda.Event() if self._is_gpu else None
         if prefilled is not None:
             prefilled.record()
@@ -214,7 +217,10 @@ class Core:
             assert reply.row is not None
             assert reply.allowed is not None
             self.resident.set_allowed(reply.row, reply.allowed)
-        return self.resident.launch(plan.steps)
+        launch = self.resident.launch(plan.steps)
+        assert launch.wanted is not None
+        self.warming.note(launch.wanted)
+        return launch
 
     def _read_oldest(self) -> None:
         """Read the oldest launch, and end what ended in it."""
@@ -222,37 +228,44 @@ class Core:
         try:
             produced = flight.wait()
             self.tally.count_launch(flight.launch, produced)
-            riders = {row: reply for row, reply in flight.riders.items() if not reply.is_over}
-            gave = {reply: read_row(reply, produced[row]) for row, reply in riders.items()}
+            news = [
+                read_row(reply, row, produced)
+                for row, reply in flight.riders.items()
+                if not reply.is_over
+            ]
             over = self._books.advance(
-                {reply.request_id: gave[reply].token_ids for reply in gave},
-                {reply.request_id: new.finish for reply, new in gave.items() if new.finish},
+                {event.reply.request_id: event.token_ids for event in news},
+                {event.reply.request_id: event.finish for event in news if event.finish},
             )
         except Exception:
             # The books and the launches behind it are out of step: none of them can be read.
             self._flights.clear()
             raise
-        now_s = monotonic()
-        for reply, new in gave.items():
-            finish = over.get(reply.request_id)
-            if new.token_ids:
-                reply.note_tokens(len(new.token_ids), now_s)
-                self._books.let_followers_in(reply.request_id)
-            if finish is not None:
-                self._end(reply, finish, new)
-            elif new.token_ids:
-                self._news.append(Event(reply, new.token_ids, new.logprobs))
+        self._tell(news, over)
 
-    def _end(self, reply: Reply, finish: FinishReason, last: Gave) -> None:
+    def _tell(self, news: Sequence[Event], over: Mapping[str, FinishReason]) -> None:
+        """Tell what was read and booked; whoever is `over` ends."""
+        now_s = monotonic()
+        for event in news:
+            reply, new = event.reply, len(event.token_ids)
+            if new and reply.note_tokens(new, now_s):
+                self._books.let_followers_in(reply.request_id)
+            event.finish = over.get(reply.request_id)
+            if event.finish is not None:
+                self._end(event)
+            elif new:
+                self._news.append(event)
+
+    def _end(self, last: Event) -> None:
         """Let a request that the books know no more get up from its row, and tell its end."""
+        reply, finish = last.reply, last.finish
+        assert finish is not None
         self._leave(reply)
         reply.is_over = True
         self._books.let_followers_in(reply.request_id)
-        error = last.error if finish is FinishReason.ERROR else None
-        self.tally.count_end(finish, reply.produced, error)
-        self._news.append(
-            Event(reply, last.token_ids, last.logprobs, finish, last.error, reply.metrics())
-        )
+        self.tally.count_end(finish, reply.produced, last.error)
+        last.metrics = reply.metrics()
+        self._news.append(last)
 
     def _leave(self, reply: Reply) -> None:
         if reply.row is not None:
@@ -270,7 +283,7 @@ class Core:
         reply = self._books.remove(request_id)
         if reply is None:
             return False
-        self._end(reply, FinishReason.ABORT, Gave())
+        self._end(Event(reply, finish=FinishReason.ABORT))
         return True
 
     def _recover(self, error: Exception) -> None:
@@ -287,7 +300,7 @@ class Core:
             _log.exception("the launch before it cannot be read either")
         failed = self._books.remove_running()
         for reply in failed:
-            self._end(reply, FinishReason.ERROR, Gave(error=step_failed(error)))
+            self._end(Event(reply, finish=FinishReason.ERROR, error=step_failed(error)))
         for reply in list(self._seated.values()):  # sent back to wait by the plan that failed
             self._leave(reply)
         if self.tally.ends.total() == ended_before:
@@ -303,7 +316,7 @@ class Core:
         if waiting:
             reply = min(waiting, key=lambda reply: reply.request.priority)
             self._books.remove(reply.request_id)
-            self._end(reply, FinishReason.ERROR, Gave(error=step_failed(error)))
+            self._end(Event(reply, finish=FinishReason.ERROR, error=step_failed(error)))
             return
         self._vain_failures += 1
         if self._vain_failures >= _MOST_FAILURES:

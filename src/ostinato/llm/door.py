@@ -60,7 +60,8 @@ class Door:
         """
         if isinstance(prompt, str):
             return tuple(self._needed_tokenizer("a text").encode(prompt))
-        if isinstance(prompt, Sequence) and not isinstance(prompt, bytes):
+        # A list first: it takes a tenth of the time to be told from one than from any `Sequence`.
+        if isinstance(prompt, (list, Sequence)) and not isinstance(prompt, bytes):
             ids = whole_numbers(prompt)
             if ids is not None:
                 return ids
@@ -90,24 +91,20 @@ class Door:
                 that is none; OST5044, more log probabilities than there are; OST5040, a stop text
                 without a tokenizer; OST5047, more answers than may wait.
         """
-        self.check(request)
-        params = request.params
+        params, stop_ids = request.params, self._judge(request)
         seed = params.seed if params.seed is not None else self.seed + _GOLDEN * (count + 1)
-        return [
-            self._reply(request, index, (seed + _GOLDEN * index) & _MASK)
-            for index in range(params.n)
-        ]
-
-    def _reply(self, request: Request, index: int, seed: int) -> Reply:
-        if index:
-            request = replace(request, request_id=f"{request.request_id}#{index}")
-        params = request.params
-        return Reply(
-            request,
-            seed=seed,
-            stop_ids=self.stop_ids_of(params),
-            watch=self.text(params) if params.stop else None,
-        )
+        replies, asked = [], request
+        for index in range(params.n):
+            if index:
+                asked = replace(request, request_id=f"{request.request_id}#{index}")
+            reply = Reply(
+                asked,
+                seed=(seed + _GOLDEN * index) & _MASK,
+                stop_ids=stop_ids,
+                watch=self.text(params) if params.stop else None,
+            )
+            replies.append(reply)
+        return replies
 
     def stop_ids_of(self, params: SamplingParams) -> tuple[int, ...]:
         """Return the tokens that end an answer."""
@@ -126,6 +123,10 @@ class Door:
         Raises:
             UsageError: As `replies`.
         """
+        self._judge(request)
+
+    def _judge(self, request: Request) -> tuple[int, ...]:
+        """Do as `check`, and return the tokens that end an answer."""
         params = request.params
         if self.max_waiting is not None:  # before the replies are built: n may be any number
             check_answers(params.n, self.max_waiting)
@@ -133,10 +134,11 @@ class Door:
             self._needed_tokenizer("a stop text")
         self._check_tokens("the prompt", request.prompt_ids)
         self._check_tokens("stop_token_ids", params.stop_token_ids)
-        strangers = [token for token in params.logit_bias if token >= self.vocabulary]
-        if strangers:
-            raise self._stranger("logit_bias", strangers[0], "OST5021")
-        _check_room("stop ids", len(self.stop_ids_of(params)), STOP_ROOM)
+        if params.logit_bias and max(params.logit_bias) >= self.vocabulary:
+            strange = next(token for token in params.logit_bias if token >= self.vocabulary)
+            raise self._stranger("logit_bias", strange, "OST5021")
+        stop_ids = self.stop_ids_of(params)
+        _check_room("stop ids", len(stop_ids), STOP_ROOM)
         _check_room("logit biases", len(params.logit_bias), BIAS_ROOM)
         if (params.logprobs or 0) > self.most_logprobs:
             raise UsageError(
@@ -145,6 +147,7 @@ class Door:
                 code="OST5044",
                 remedy=f"ask for at most {self.most_logprobs}, or raise most_logprobs",
             )
+        return stop_ids
 
     def _check_tokens(self, where: str, ids: Sequence[int]) -> None:
         if ids and not (min(ids) >= 0 and max(ids) < self.vocabulary):

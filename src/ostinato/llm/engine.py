@@ -25,14 +25,14 @@ from ostinato.errors import WrongTypeError
 from ostinato.llm.config import EngineConfig
 from ostinato.llm.core import Core, InFlight
 from ostinato.llm.door import Door, Prompt
-from ostinato.llm.faults import EngineDown, in_another_process
+from ostinato.llm.faults import EngineDown
 from ostinato.llm.grammars import Grammars
 from ostinato.llm.loading import load
 from ostinato.llm.loop import Loop
 from ostinato.llm.models.weights import check, source_of
 from ostinato.llm.request import Request, SamplingParams
 from ostinato.llm.shapes import ShapeProfile, check_place
-from ostinato.llm.standing import EngineCounts, Health
+from ostinato.llm.standing import EngineCounts, Health, counts_of, health_of
 from ostinato.llm.stream import Channel, Stream
 from ostinato.llm.structured import read_schema
 from ostinato.llm.values import Check, read_timeout
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from ostinato.llm.reply import Event, Reply
     from ostinato.llm.structured import Compiled, Schema
     from ostinato.llm.tokenizer import Tokenizer
+
+_PLAIN = SamplingParams()
 
 
 class Engine:
@@ -128,9 +130,10 @@ class Engine:
         Raises:
             UsageError: OST5040 to OST5042, a prompt that cannot be read; and as `submit`.
         """
-        return self.submit(
-            self.read(prompt, params, priority=priority, salt=salt, request_id=request_id)
-        )
+        request = self.read(prompt, params, priority=priority, salt=salt, request_id=request_id)
+        # Nobody else has it yet, so it need not be made anew to say that it comes now.
+        object.__setattr__(request, "arrival_s", monotonic())
+        return self.submit(request)
 
     def read(
         self,
@@ -148,13 +151,9 @@ class Engine:
             WrongTypeError: OST5009, OST5042, OST5046, a value has the wrong type.
         """
         self._loop.require_own_process()
-        return Request(
-            request_id or f"request-{next(self._count)}",
-            self._door.read_prompt(prompt),
-            SamplingParams() if params is None else params,
-            priority=priority,
-            salt=salt,
-        )
+        name = request_id or f"request-{next(self._count)}"
+        ids, params = self._door.read_prompt(prompt), _PLAIN if params is None else params
+        return Request(name, ids, params, priority, salt)
 
     def check(self, request: Request) -> None:
         """Refuse a request that `submit` would refuse even with nobody else here; let nobody in.
@@ -192,16 +191,19 @@ class Engine:
                 another process.
         """
         request, replies, schema = self._prepare(request)
-        channels = [
-            Channel(index, self._door.text(request.params)) for index in range(len(replies))
-        ]
-        stream = Stream(
-            request.request_id, request.prompt_ids, channels, lambda: self._loop.cancel(replies)
-        )
-        for reply, channel in zip(replies, channels, strict=True):
+        channels = []
+        for index, reply in enumerate(replies):
+            channel = Channel(index, self._door.text(request.params))
             reply.sink = channel.put
+            channels.append(channel)
+        # Its stream keeps the engine alive, so that the answer still comes.
+        cancel = partial(self._cancel, replies)
+        stream = Stream(request.request_id, request.prompt_ids, channels, cancel)
         self._let_in(replies, schema)
         return stream
+
+    def _cancel(self, replies: Sequence[Reply]) -> None:
+        self._loop.cancel(replies)
 
     def send(
         self, request: Request, sinks: Sequence[Callable[[Event], None]]
@@ -238,11 +240,10 @@ class Engine:
         return request, self._door.replies(request, next(self._count)), schema
 
     def _let_in(self, replies: Sequence[Reply], schema: Schema | None) -> None:
-        if schema is None:
-            self._loop.submit(lambda: self._core.submit(replies))
-            return
-        self._loop.submit(lambda: self._core.books.expect(replies))
-        self._grammars.equip(replies, schema)
+        let_in = self._core.submit if schema is None else self._core.books.expect
+        self._loop.submit(let_in, replies)
+        if schema is not None:
+            self._grammars.equip(replies, schema)
 
     async def drain(self, timeout_s: float | None = None) -> bool:
         """Refuse new requests and wait for those that live; see `wait_drained`."""
@@ -326,38 +327,12 @@ class Engine:
 
     def health(self) -> Health:
         """Say whether the engine works; never waits for a step."""
-        if self._loop.is_foreign:  # its locks may be held by threads that are not here
-            elsewhere = str(in_another_process().args[0])
-            return Health(
-                False, elsewhere, is_taking=False, idle_s=0.0, living=False, is_warm=False
-            )
-        fault = self._loop.fault
-        is_dead = fault is None and not self._loop.is_running
-        why = str(fault.args[0]) if fault else "the engine is closed" if is_dead else None
-        return Health(
-            is_healthy=why is None,
-            why=why,
-            is_taking=not self._loop.is_refusing,
-            idle_s=monotonic() - self._loop.last_step_s,
-            living=not self._core.is_idle,
-            is_warm=self._core.warming.is_done,
-        )
+        return health_of(self._loop, self._core)
 
     def counts(self) -> EngineCounts:
         """Return how things stand; never waits for a step."""
         self._loop.require_own_process()
-        core, tally = self._core, self._core.tally
-        return EngineCounts(
-            scheduler=core.books.counts(),
-            ends=dict(tally.ends),
-            failures=dict(tally.failures),
-            new_tokens=tally.new_tokens,
-            steps=tally.steps,
-            device_s=tally.device_s,
-            bucket_steps=dict(tally.bucket_steps),
-            bucket_tokens=dict(tally.bucket_tokens),
-            pages=core.books.capacity,
-        )
+        return counts_of(self._core)
 
     def report(self) -> Report:
         """Return what happened to the recordings of the decode step."""

@@ -9,20 +9,20 @@ prefill computed for it gives the first token.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from ostinato.llm.sampling import Level, level_of
 from ostinato.llm.sampling_state import bring
+from ostinato.llm.scheduler import Chunk
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ostinato.llm.books import Books
     from ostinato.llm.resident import Launch, Resident
-    from ostinato.llm.scheduler import Chunk, Plan
+    from ostinato.llm.scheduler import Plan
 
 
 def comes_of_prefill(plan: Plan, books: Books) -> bool:
@@ -37,7 +37,10 @@ def comes_of_prefill(plan: Plan, books: Books) -> bool:
 
 def with_last_tokens(chunks: Sequence[Chunk]) -> list[Chunk]:
     """Return the chunks, those longer by one that are the last of their request."""
-    return [replace(each, count=each.count + each.is_last) for each in chunks]
+    return [
+        Chunk(each.request_id, each.start, each.count + 1, is_last=True) if each.is_last else each
+        for each in chunks
+    ]
 
 
 def begin(resident: Resident, rows: Mapping[str, int], plan: Plan, hidden_SE: Tensor) -> Launch:

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ostinato.llm.resident_launch import Produced
+
 if TYPE_CHECKING:
     import torch
 
     from ostinato.llm.reply import Reply
-    from ostinato.llm.resident_launch import Launch, Produced
+    from ostinato.llm.resident_launch import Launch
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +29,8 @@ class Flight:
     riders: Mapping[int, Reply]
     prefilled: torch.cuda.Event | None = None
 
-    def wait(self) -> dict[int, Produced]:
+    def wait(self) -> Produced:
         """Wait for the launch, and return what each row gave."""
         if self.prefilled is not None:
             self.prefilled.synchronize()
-        return {} if self.launch is None else self.launch.wait()
+        return Produced() if self.launch is None else self.launch.wait()

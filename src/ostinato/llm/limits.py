@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 
 from ostinato.errors import UsageError
 
-# Planning and reading a launch takes the host up to 15 us a row (two shared cores, 2026-11), and a
+# Planning, launching and reading cost the host up to 7 us a row (two shared cores, 2026-11), and a
 # step of a small model on a large GPU takes about a millisecond.
-_ROWS_READ_IN_A_STEP = 64
+_ROWS_READ_IN_A_STEP = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,12 +20,9 @@ class Limits:
         max_model_len: Tokens, prompt and answer together, that the model holds.
         page_tokens: Tokens whose keys and values fill one page.
         prefill_tokens: The most prompt tokens in one plan.
-        prefill_tokens_alone: The same where no row decodes, so that nobody waits for the next token
-            meanwhile; larger products are quicker by the token, and a plan costs a step. None: the
-            same.
         steps_per_launch: The most decode steps in one launch.
         newcomer_steps: The most steps of a launch that brings somebody the first token, which is
-            seen only when the launch is over. With many rows it is one step for each 64, because
+            seen only when the launch is over. With many rows it is one step for each 128, because
             the host needs longer, too, to read a launch.
         max_waiting: The most requests that wait; one more is refused.
         max_waiting_tokens: The most tokens that wait. One prompt alone may be longer than this.
@@ -40,7 +37,6 @@ class Limits:
     max_model_len: int = 2048
     page_tokens: int = 16
     prefill_tokens: int = 2048
-    prefill_tokens_alone: int | None = None
     steps_per_launch: int = 8
     newcomer_steps: int = 1024
     max_waiting: int = 1024
@@ -51,7 +47,7 @@ class Limits:
         for bound in fields(self):
             value = getattr(self, bound.name)
             least = 0 if bound.name == "priority_s" else 1
-            if value is not None and not value >= least:
+            if not value >= least:
                 raise UsageError(
                     f"{bound.name} must be at least {least}, got {value!r}",
                     code="OST5006",

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _SMOLLM2 = "smollm2"
 _STEPS_ON_GPU = 8
+_PREFILL_ON_GPU, _PREFILL_ON_CPU = 8192, 2048
 _MOST_STEPS = 1024
-_FEW_LOGPROBS = 20  # by default: no reason to refuse a model of fewer tokens
-_BURSTS = 4
 """Tokens are read when a launch ends, and a ring of them is kept for every row."""
+_FEW_LOGPROBS = 20  # by default: no reason to refuse a model of fewer tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,15 +203,17 @@ def _store(
 
 
 def _limits(config: EngineConfig, max_model_len: int, device: torch.device) -> Limits:
-    steps = config.steps_per_launch
+    steps, prefill_tokens = config.steps_per_launch, config.prefill_tokens
+    is_gpu = device.type == "cuda"
     if steps == "auto":
-        steps = _STEPS_ON_GPU if device.type == "cuda" else 1
+        steps = _STEPS_ON_GPU if is_gpu else 1
+    if prefill_tokens == "auto":
+        prefill_tokens = _PREFILL_ON_GPU if is_gpu else _PREFILL_ON_CPU
     return Limits(
         max_batch=config.max_batch,
         max_model_len=max_model_len,
         page_tokens=config.page_tokens,
-        prefill_tokens=config.prefill_tokens,
-        prefill_tokens_alone=_BURSTS * config.prefill_tokens if device.type == "cuda" else None,
+        prefill_tokens=prefill_tokens,
         steps_per_launch=steps,
         newcomer_steps=1,
         max_waiting=config.max_waiting,

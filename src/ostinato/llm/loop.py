@@ -69,17 +69,19 @@ class Loop:
         """Begin."""
         self._thread.start()
 
-    def submit(self, let_in: Callable[[], None]) -> None:
-        """Let requests in, by `let_in`; never waits for a step.
+    def submit(self, let_in: Callable[[Sequence[Reply]], None], replies: Sequence[Reply]) -> None:
+        """Let `replies` in, by `let_in`; never waits for a step.
+
+        Only after `require_own_process`: it is not asked again here.
 
         Raises:
             EngineDown: OST5140, OST5141, the engine takes none.
             PromptTooLong, QueueFull, UsageError: As `Scheduler.submit`.
         """
-        self.require_own_process()
         with self._changed:
-            self.require_taking()
-            let_in()
+            if self._refusal is not None:
+                raise self._refusal
+            let_in(replies)
             self._is_idle = False
             self._changed.notify_all()
 

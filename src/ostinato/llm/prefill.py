@@ -29,22 +29,47 @@ from ostinato.llm.prefill_memory import PrefillMemory
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ostinato.llm.models.config import DecoderConfig
     from ostinato.llm.models.decoder import Decoder
 
-TOKENS = (16, 32, 64, 128, 192, 256, 384, 512, 768, 1024)
+TOKENS = (*(16, 32, 64, 128, 192, 256, 384, 512, 768, 1024), *(1536, 2048, 3072, 4096, 6144, 8192))
 """Buckets of tokens."""
-CHUNKS = (16, 64)
+CHUNKS = (16, 64, 256)
 """Buckets of chunks: an empty one costs a few programs that end at once."""
 _EVEN = 64
+_MOST_BYTES = 128 * 2**20
+"""Of what one layer keeps at a time: a prefill that needs more is none that the host holds up, and
+its recording would hold that memory for good."""
+
+
+def buckets_for(config: DecoderConfig, dtype: torch.dtype, most_tokens: int) -> tuple[int, ...]:
+    """Return the tokens of the prefills that are worth recording.
+
+    On an H200 a prefill of 8192 tokens takes SmolLM2-135M 5 ms and Llama-3-8B 170, and the host
+    some 10 to queue either, kernel by kernel.
+
+    Args:
+        most_tokens: What one prefill takes at the most. Full ones are the rule where many prompts
+            wait, so that is a bucket itself.
+    """
+    inner = config.inner or 4 * config.hidden  # of a foreign model it is not known
+    numbers = 2 * config.hidden + 3 * inner  # residual, its norm, gate and up, their product
+    full = -(-most_tokens // _EVEN) * _EVEN
+    most = min(full, _MOST_BYTES // (numbers * dtype.itemsize))
+    return tuple(tokens for tokens in sorted({*TOKENS, full}) if tokens <= most)
 
 
 class Prefiller:
     """Writes the keys and values of prompt chunks; never waits for the device.
 
+    Attributes:
+        buckets: Tokens for which recordings are made; none where the attention backend reads the
+            layout on the host.
+
     Args:
         decoder: An `ostinato.llm.models` decoder.
         max_pages: Pages that one request may need; None: as many as the model has positions for.
-        buckets: Tokens for which recordings are made, ascending.
+        buckets: Tokens for which recordings are made, ascending; see `buckets_for`.
         budget: Bytes that the recordings may keep.
         backend: As in `graphed`.
     """
@@ -56,16 +81,16 @@ class Prefiller:
         store: KvStore,
         *,
         max_pages: int | None = None,
-        buckets: Sequence[int] = TOKENS,
+        buckets: Sequence[int] = (),
         budget: int | str = "2GiB",
         backend: BackendName = "auto",
     ) -> None:
-        self._store, self._buckets = store, tuple(buckets)
-        self._captures = attention.captures_prefill and bool(buckets)
+        self._store = store
+        self.buckets = tuple(buckets) if attention.captures_prefill else ()
         device = self._device = store.keys.device
         if max_pages is None:
             max_pages = -(-decoder.config.max_positions // store.page_tokens)
-        most = (self._buckets[-1], CHUNKS[-1]) if self._captures else (1, 1)
+        most = (self.buckets[-1], CHUNKS[-1]) if self.buckets else (1, 1)
         self._pages = min(max_pages, store.pages)
         self._memory = PrefillMemory(*most, self._pages, store.page_tokens, device)
         self._step = PrefillStep(decoder, attention, store, self._memory)
@@ -106,7 +131,7 @@ class Prefiller:
         bucket = self._bucket(tokens, chunks)
         with torch.inference_mode():
             if bucket is None:
-                if self._captures:
+                if self.buckets:
                     self._step.prefill(self._packed((), tokens, chunks))
                 return None
             self._memory.send((), *bucket)
@@ -122,16 +147,16 @@ class Prefiller:
 
     def _bucket(self, tokens: int, chunks: int) -> tuple[int, int] | None:
         """Return the room that such a prefill is recorded with; None: it runs eagerly."""
-        if not self._captures or tokens > self._buckets[-1] or chunks > CHUNKS[-1]:
+        if not self.buckets or tokens > self.buckets[-1] or chunks > CHUNKS[-1]:
             return None
         return (
-            self._buckets[bisect_left(self._buckets, tokens)],
+            self.buckets[bisect_left(self.buckets, tokens)],
             CHUNKS[bisect_left(CHUNKS, chunks)],
         )
 
     def _run_eagerly(self, chunks: Sequence[PromptChunk]) -> Tensor:
         store, device = self._store, self._store.keys.device
-        if not self._captures:
+        if not self.buckets:
             return self._step.prefill(pack(chunks, page_tokens=store.page_tokens, device=device))
         tokens = sum(len(chunk.token_ids) for chunk in chunks)
         return self._step.prefill(self._packed(chunks, tokens, len(chunks)))

@@ -9,7 +9,7 @@ Shapes: T packed tokens, S chunks, P pages per chunk; padding included.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import numpy as np
 import torch
@@ -79,14 +79,18 @@ class PrefillMemory:
         table = table.reshape(wide, self._pages)
         begins.fill(row_start[-1])
         begins[: len(row_start)] = row_start
+        if not chunks:
+            return
+        used, counts = row_start[-1], np.diff(row_start)
+        starts[: len(chunks)] = [chunk.start for chunk in chunks]
+        lengths[: len(chunks)] = starts[: len(chunks)] + counts
         for row, chunk in enumerate(chunks):
-            span = slice(row_start[row], row_start[row + 1])
-            end = chunk.start + len(chunk.token_ids)
-            used = -(-end // self._page_tokens)
-            assert used <= len(chunk.pages), f"{len(chunk.pages)} pages for {end} tokens"
-            lengths[row], starts[row] = end, chunk.start
-            table[row, :used] = chunk.pages[:used]
-            ids[span] = chunk.token_ids
-            place = positions[span] = np.arange(chunk.start, end)
-            page = table[row, place // self._page_tokens].astype(np.int64)
-            slots[span] = page * self._page_tokens + place % self._page_tokens
+            needed = -(-int(lengths[row]) // self._page_tokens)
+            assert needed <= len(chunk.pages), f"{len(chunk.pages)} pages for {lengths[row]} tokens"
+            table[row, :needed] = chunk.pages[:needed]
+        ids[:used] = np.fromiter(chain.from_iterable(c.token_ids for c in chunks), np.int64, used)
+        owner = np.repeat(np.arange(len(chunks)), counts)
+        place = np.arange(used) + (starts[: len(chunks)] - row_start[:-1])[owner]
+        positions[:used] = place
+        page, within = np.divmod(place, self._page_tokens)
+        slots[:used] = table[owner, page].astype(np.int64) * self._page_tokens + within

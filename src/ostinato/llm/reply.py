@@ -76,6 +76,7 @@ class Reply:
         row: Where it sits in the resident state; None while it does not.
         produced: Tokens read so far.
         is_over: Whether it has ended; what a launch under way still brings is dropped.
+        request_id: The request's name.
     """
 
     request: Request
@@ -90,30 +91,32 @@ class Reply:
     cached_tokens: int = 0
     is_over: bool = False
     clock: Clock = field(init=False)
+    request_id: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.clock = Clock(self.request.arrival_s)
+        self.request_id = self.request.request_id
 
-    @property
-    def request_id(self) -> str:
-        """The request's name."""
-        return self.request.request_id
-
-    def note_tokens(self, count: int, now_s: float) -> None:
-        """Count tokens that were read at `now_s`."""
+    def note_tokens(self, count: int, now_s: float) -> bool:
+        """Count tokens that were read at `now_s`, and say whether they are the first."""
         self.produced += count
-        self.clock.last_s = now_s
-        if self.clock.first_s is None:
-            self.clock.first_s = now_s
+        clock = self.clock
+        clock.last_s = now_s
+        if clock.first_s is not None:
+            return False
+        clock.first_s = now_s
+        return True
 
     def metrics(self) -> Metrics:
         """Return how it went so far."""
         return self.clock.metrics(self.produced, self.cached_tokens)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Event:
-    """News of one request.
+    """News of one request; whoever takes it may keep it, and changes nothing.
+
+    It is not frozen: one is made for every row of every launch, in a third of the time.
 
     Attributes:
         reply: Whose.

@@ -15,7 +15,7 @@ from typing import Any
 from ostinato.errors import UsageError, WrongTypeError
 from ostinato.llm.params import SamplingParams
 from ostinato.llm.refusals import no_params, shown
-from ostinato.llm.values import whole, whole_numbers
+from ostinato.llm.values import WholeNumbers, whole, whole_numbers
 
 _MOST_PRIORITY = 2**31  # times its worth in seconds, it must not drown the time of arrival
 
@@ -91,6 +91,8 @@ class Request:
 
 
 def _ids(ids: Any) -> tuple[int, ...]:
+    if type(ids) is WholeNumbers:
+        return ids
     if not isinstance(ids, Sequence) or isinstance(ids, str | bytes | bytearray):
         raise _wrong("prompt_ids", "a list of token ids", ids, WrongTypeError)
     read = whole_numbers(ids)
@@ -102,6 +104,8 @@ def _ids(ids: Any) -> tuple[int, ...]:
 
 def _kind_of_no_time(arrival_s: Any) -> type[UsageError] | None:
     """Return the error that an arrival deserves; None for one that is a time."""
+    if type(arrival_s) is float and isfinite(arrival_s):
+        return None
     if not isinstance(arrival_s, int | float) or isinstance(arrival_s, bool):
         return WrongTypeError
     try:

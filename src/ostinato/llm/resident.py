@@ -15,8 +15,7 @@ the weights. On a CPU the host looks.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,7 +31,7 @@ from ostinato.llm.params import SamplingParams
 from ostinato.llm.resident_bucket import Bucket, power_of_two
 from ostinato.llm.resident_launch import Launch, Produced, TokenLogprobs
 from ostinato.llm.resident_moves import Coming, Moves
-from ostinato.llm.resident_seat import Seat, nothing_to_settle, settle
+from ostinato.llm.resident_seat import Counts, Seat, Seats, Wanted
 from ostinato.llm.resident_state import ResidentState
 from ostinato.llm.resident_step import ResidentStep
 from ostinato.llm.sampling import Level, level_of
@@ -111,7 +110,7 @@ class Resident:
         self._bell = Bell(device)
         self._loop = self._runner.loop(device, until=self.state.ending, bell=self._bell)
         self._moves = Moves(self.state, is_fused=is_fused)
-        self._seats: dict[int, Seat] = {}
+        self._seats = Seats(max_batch, store.page_tokens)
         self._pages = np.zeros((max_batch, max_pages), dtype=np.int32)
         self._moved: set[int] = set()
         self._told: dict[int, Tensor] = {}
@@ -145,34 +144,47 @@ class Resident:
             InternalError: OST5131, the row is taken or the request cannot fit.
         """
         reported = params.logprobs
-        self._insist(0 <= row < len(self._pages) and row not in self._seats, f"row {row} is taken")
-        self._insist(bool(ids) and left >= 1, f"{len(ids)} tokens known, {left} left to produce")
-        self._insist(
-            (reported or 0) <= self._most_logprobs,
-            f"{reported} log probabilities asked for, the ring holds {self._most_logprobs}",
-        )
+        is_free = 0 <= row < len(self._pages) and row not in self._seats
+        if not is_free:
+            raise _impossible(f"row {row} is taken")
+        if not ids or left < 1:
+            raise _impossible(f"{len(ids)} tokens known, {left} left to produce")
+        if (reported or 0) > self._most_logprobs:
+            holds = f"the ring holds {self._most_logprobs}"
+            raise _impossible(f"{reported} log probabilities asked for, {holds}")
         most = len(ids) + left - 1
         room = self._pages.shape[1] * self._page_tokens
-        self._insist(most <= room, f"{most} tokens to cache, a row holds {room}")
+        if most > room:
+            raise _impossible(f"{most} tokens to cache, a row holds {room}")
         arrival = self.state.sampling.arrival(
             row, ids, params, prompt_tokens=prompt_tokens, stop_ids=stop_ids, seed=seed
         )
         is_bound = params.schema is not None
         self._moves.come(Coming(arrival, left, is_bound))
-        self._seats[row] = Seat(len(ids) - 1, most, level_of(params), reported, is_bound)
+        self._seats.take(row, Seat(len(ids) - 1, most, level_of(params), reported, is_bound))
 
     def leave(self, row: int) -> None:
         """Empty a row, finished or not; steps queued already still run with it."""
-        self._insist(self._seats.pop(row, None) is not None, f"row {row} is empty")
+        self._require_taken(row)
+        self._seats.leave(row)
         self._moves.leave(row)
         self._told.pop(row, None)
 
-    def set_pages(self, row: int, pages: Sequence[int]) -> None:
-        """Set the pages of a row, from position 0 on; sent with the next launch."""
-        self._insist(row in self._seats, f"row {row} is empty")
-        self._pages[row, : len(pages)] = pages
-        self._seats[row].pages = len(pages)
+    def set_pages(self, row: int, pages: Sequence[int], start: int = 0) -> None:
+        """Set the pages of a row; sent with the next launch.
+
+        Args:
+            start: How many of its first pages stay as they are.
+        """
+        self._require_taken(row)
+        granted = start + len(pages)
+        self._pages[row, start:granted] = pages
+        self._seats.grant(row, granted)
         self._moved.add(row)
+
+    def granted(self, row: int) -> int:
+        """Return how many pages of a row have been set."""
+        return int(self._seats.pages_B[row])
 
     def set_allowed(self, row: int, words_X: Tensor) -> None:
         """Say what may come next in a row with a grammar; the next launch gives it one token.
@@ -182,14 +194,14 @@ class Resident:
         Args:
             words_X: int32, on the host; token t is bit t % 32 of word t // 32.
         """
-        is_bound = row in self._seats and self._seats[row].is_bound
-        self._insist(is_bound, f"row {row} has no grammar")
+        if not self._seats.is_bound(row):
+            raise _impossible(f"row {row} has no grammar")
         self._told[row] = words_X
 
     @property
     def rows(self) -> tuple[int, ...]:
         """Rows that are taken."""
-        return tuple(sorted(self._seats))
+        return tuple(self._seats.company.rows_R.tolist())
 
     def begin(self, rows: Sequence[int], hidden_SE: Tensor) -> Launch:
         """Give the rows their next token from what a prefill computed.
@@ -198,27 +210,29 @@ class Resident:
             rows: Rows whose tokens are all cached, in the order of the hidden states.
             hidden_SE: Of the last token of each.
         """
-        self._insist(set(rows) <= self._seats.keys(), f"rows {list(rows)} are not all taken")
-        seats = [self._seats[row] for row in rows]
-        self._insist(not any(seat.is_bound for seat in seats), "a grammar needs a launch")
-        level = self._level(seats)
+        if not all(row in self._seats for row in rows):
+            raise _impossible(f"rows {list(rows)} are not all taken")
+        if any(self._seats.is_bound(row) for row in rows):
+            raise _impossible("a grammar needs a launch")
+        asked_level, reports = self._seats.ask(rows)
+        level = self.level_for([asked_level])
         keeps = level is Level.FULL
+        rows_R, share_B = np.array(rows), np.zeros_like(self._seats.cached_B)
+        share_B[rows_R] = 1
         with torch.inference_mode():
             self._moves.send()
             index = bring(torch.tensor(rows), hidden_SE.device)
             picked = self.state.pick(index, keeps_history=keeps)
             picked.count.zero_()
-            self.step.end(picked, hidden_SE, level, self._reported(seats))
+            self.step.end(picked, hidden_SE, level, self._most_logprobs if reports else None)
             self.state.put(index, picked, keeps_history=keeps)
-            for seat in seats:
-                seat.cached += 1
             return Launch(
                 picked.output_BF,
                 picked.logprobs,
-                dict(enumerate(rows)),
-                self._asked(rows),
-                steps=0,
-                on_read=nothing_to_settle,
+                rows_R,
+                np.arange(len(rows)),
+                self._seats.company.asked,
+                self._seats.give(share_B),
             )
 
     def hurry(self) -> None:
@@ -252,12 +266,16 @@ class Resident:
             InternalError: OST5131, no row is taken, more steps than the ring holds, or too few
                 pages.
         """
-        self._insist(bool(self._seats), "a launch without rows")
-        self._insist(1 <= steps <= self._ring, f"{steps} steps, the ring holds {self._ring}")
-        shares = self._shares(steps)
-        self._insist(any(shares.values()), "a launch in which no row runs")
-        bucket = self._bucket_for(shares)
-        rows = self.rows
+        if not len(self._seats):
+            raise _impossible("a launch without rows")
+        if not 1 <= steps <= self._ring:
+            raise _impossible(f"{steps} steps, the ring holds {self._ring}")
+        company = self._seats.company
+        if not company.is_free and not self._told:
+            raise _impossible("a launch in which no row runs")
+        share_B = self._seats.shares(steps, self._told)
+        wanted = self._seats.wanted(self._pages_for(share_B), self._told)
+        bucket = self._bucket(wanted)
         with torch.inference_mode():
             self._moves.send()
             self._send_pages()
@@ -265,18 +283,19 @@ class Resident:
             self.state.count.zero_()
             began = self._now()
             ran = self._loop.run(steps, *bucket.key)
-            given = {row: min(share, ran) for row, share in shares.items()}
-            for row, seat in self._seats.items():
-                seat.cached += given[row]
             ring = self.state.logprobs
+            if ran < steps:
+                share_B = np.minimum(share_B, ran)
             return Launch(
                 self.state.output_BF[: bucket.rows],
                 None if ring is None else ring.first(bucket.rows),
-                dict(zip(rows, rows, strict=True)),
-                self._asked(rows),
-                ran,
-                functools.partial(settle, dict(self._seats), given),
-                began,
+                company.rows_R,
+                company.rows_R,
+                company.asked,
+                self._seats.give(share_B),
+                steps=ran,
+                wanted=wanted,
+                began=began,
             )
 
     def _now(self) -> torch.cuda.Event | None:
@@ -296,8 +315,7 @@ class Resident:
         with_logprobs: bool = False,
     ) -> Decision:
         """Record the step that serves `rows` rows of `pages` pages, ahead of a launch."""
-        level = self.level_for([level])
-        bucket = self._bucket(rows, pages, level, with_logprobs=with_logprobs)
+        bucket = self._bucket(Wanted(rows, pages, level, with_logprobs))
         with torch.inference_mode():
             return self._loop.warm(*bucket.key)
 
@@ -309,40 +327,29 @@ class Resident:
         """Give the recordings back."""
         self._runner.close()
 
-    def _shares(self, steps: int) -> dict[int, int]:
-        """Return how many of `steps` steps each row runs."""
-        return {
-            row: int(row in self._told) if seat.is_bound else steps
-            for row, seat in self._seats.items()
-        }
+    def _pages_for(self, share_B: Counts) -> int:
+        """Return how many pages the longest row needs; all have been granted theirs."""
+        needed_B, room_B = self._seats.tokens_after(share_B), self._seats.room_B
+        short_B = needed_B > room_B
+        if np.count_nonzero(short_B):
+            row = int(short_B.argmax())
+            needs = f"needs {self._pages_of(needed_B[row])} pages for {share_B[row]} steps"
+            raise _impossible(f"row {row} {needs} and has {self._seats.pages_B[row]}")
+        return self._pages_of(needed_B[needed_B.argmax()])
 
-    def _bucket_for(self, shares: Mapping[int, int]) -> Bucket:
-        pages = 1
-        for row, seat in self._seats.items():
-            steps = shares[row]
-            needed = -(-seat.needs(steps) // self._page_tokens)
-            self._insist(
-                needed <= seat.pages,
-                f"row {row} needs {needed} pages for {steps} steps and has {seat.pages}",
-            )
-            pages = max(pages, needed)
-        seats = [seat for row, seat in self._seats.items() if shares[row]]
-        return self._bucket(
-            max(self._seats) + 1,
-            pages,
-            self._level(seats),
-            with_logprobs=self._reported(seats) is not None,
-        )
+    def _pages_of(self, tokens: np.int64) -> int:
+        return -(-int(tokens) // self._page_tokens)
 
-    def _bucket(self, rows: int, pages: int, level: Level, *, with_logprobs: bool) -> Bucket:
+    def _bucket(self, wanted: Wanted) -> Bucket:
         most_rows, most_pages = self._pages.shape
+        level = self.level_for([wanted.level])
         # Penalties look at the tokens known, so their cost follows the pages too.
         narrows = self._narrows or level is Level.FULL
         return Bucket(
-            power_of_two(rows, most_rows),
-            power_of_two(pages, most_pages) if narrows else most_pages,
+            power_of_two(wanted.rows, most_rows),
+            power_of_two(wanted.pages, most_pages) if narrows else most_pages,
             level,
-            with_logprobs,
+            wanted.with_logprobs,
         )
 
     def level_for(self, levels: Iterable[Level]) -> Level:
@@ -350,22 +357,11 @@ class Resident:
         needed = max(levels)
         return next(level for level in self.levels if level >= needed)
 
-    def _level(self, seats: Sequence[Seat]) -> Level:
-        return self.level_for(seat.level for seat in seats)
-
-    def _reported(self, seats: Sequence[Seat]) -> int | None:
-        asks = any(seat.logprobs is not None for seat in seats)
-        return self._most_logprobs if asks else None
-
-    def _asked(self, rows: Sequence[int]) -> dict[int, int]:
-        wanted = {row: self._seats[row].logprobs for row in rows}
-        return {row: most for row, most in wanted.items() if most is not None}
-
     def _send_pages(self) -> None:
         """Bring the device's page table up to date, in one copy however many rows changed."""
         if self._moved:
             rows = slice(min(self._moved), max(self._moved) + 1)
-            wide = max(seat.pages for seat in self._seats.values())
+            wide = int(self._seats.pages_B.max())
             changed = torch.from_numpy(self._pages[rows, :wide].copy())
             send(self.state.pages_BP[rows, :wide], changed)
             self._moved.clear()
@@ -380,10 +376,14 @@ class Resident:
             self.state.wake(rows_R)
             self._told.clear()
 
-    def _insist(self, holds: bool, problem: str) -> None:
-        if not holds:
-            raise InternalError(
-                f"the decode loop was asked for what it cannot do: {problem}",
-                code="OST5131",
-                remedy="report it with the text of the error",
-            )
+    def _require_taken(self, row: int) -> None:
+        if row not in self._seats:
+            raise _impossible(f"row {row} is empty")
+
+
+def _impossible(problem: str) -> InternalError:
+    return InternalError(
+        f"the decode loop was asked for what it cannot do: {problem}",
+        code="OST5131",
+        remedy="report it with the text of the error",
+    )

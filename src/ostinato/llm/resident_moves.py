@@ -33,7 +33,7 @@ class Coming:
     def place(self) -> tuple[int, int, int]:
         """Its last token, where that stands, and where the last one allowed will stand."""
         at = len(self.arrival.ids) - 1
-        return int(self.arrival.ids[-1]), at, at + self.left
+        return self.arrival.ids[-1], at, at + self.left
 
     @property
     def stands(self) -> Ending:

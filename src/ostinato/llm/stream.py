@@ -18,12 +18,12 @@ from ostinato.errors import UsageError
 from ostinato.llm.answers import Choice, Delta, Metrics, Output
 from ostinato.llm.request import FinishReason
 from ostinato.llm.values import read_timeout
+from ostinato.llm.waiters import Waiters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ostinato.llm.reply import Event
-    from ostinato.llm.resident_launch import TokenLogprobs
     from ostinato.llm.text import AnswerText
 
 
@@ -47,15 +47,13 @@ class Stream:
         cancel: Callable[[], None],
     ) -> None:
         self.request_id = request_id
-        self.prompt_ids = tuple(prompt_ids)
+        self.prompt_ids = prompt_ids if isinstance(prompt_ids, tuple) else tuple(prompt_ids)
         self._channels = tuple(channels)
         self._cancel = cancel
-        self._ready: deque[Delta] = deque()
-        self._changed = threading.Condition()
-        self._waiters: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
-        self._through: WeakSet[object] = WeakSet()  # the readers that have seen the end
+        self._await_news, self._await_end = Waiters(), Waiters()
+        self._through: WeakSet[object] | None = None  # the readers that have seen the end
         for channel in self._channels:
-            channel.on_news = self._wake
+            channel.await_news, channel.await_end = self._await_news, self._await_end
 
     def cancel(self) -> None:
         """End the request wherever it is; what has come stays readable. Never waits."""
@@ -64,6 +62,9 @@ class Stream:
     @property
     def is_finished(self) -> bool:
         """Whether nothing more comes; there may be deltas left to read."""
+        return self._has_ended()
+
+    def _has_ended(self) -> bool:
         return all(channel.is_finished for channel in self._channels)
 
     @property
@@ -81,15 +82,13 @@ class Stream:
             TimeoutError: They are not whole yet; the request goes on.
         """
         timeout = read_timeout("timeout", timeout)
-        with self._changed:
-            if not self._changed.wait_for(lambda: self.is_finished, timeout):
-                raise TimeoutError(f"request {self.request_id} is not finished after {timeout} s")
+        if not self._await_end.wait_for(self._has_ended, timeout):
+            raise TimeoutError(f"request {self.request_id} is not finished after {timeout} s")
         return self._output()
 
     async def wait(self) -> Output:
         """Wait, in an event loop, until all answers are whole, and return them."""
-        while not self.is_finished:
-            await self._wait_for_news(lambda: self.is_finished)
+        await self._await_end.wait_in_loop(self._has_ended)
         return self._output()
 
     def __iter__(self) -> Iterator[Delta]:
@@ -101,16 +100,15 @@ class Stream:
             if delta is not None:
                 yield delta
                 continue
-            with self._changed:
-                self._changed.wait_for(self._may_go_on)
-        self._through.add(_reader())
+            self._await_news.wait_for(self._may_go_on)
+        self._note_end()
 
     def __aiter__(self) -> AsyncIterator[Delta]:
         self._require_unread()
         return self
 
     def _require_unread(self) -> None:
-        if _reader() in self._through:
+        if self._through is not None and _reader() in self._through:
             raise UsageError(
                 f"the stream of {self.request_id} has been read to its end, and gives each piece "
                 "once",
@@ -119,12 +117,18 @@ class Stream:
                 "pieces as they come",
             )
 
+    def _note_end(self) -> None:
+        """Remember who has seen the end."""
+        if self._through is None:
+            self._through = WeakSet()
+        self._through.add(_reader())
+
     async def __anext__(self) -> Delta:
         while (delta := self._next_delta()) is None:
             if self._is_read():
-                self._through.add(_reader())
+                self._note_end()
                 raise StopAsyncIteration
-            await self._wait_for_news(self._may_go_on)
+            await self._await_news.wait_in_loop(self._may_go_on)
         return delta
 
     def _next_delta(self) -> Delta | None:
@@ -132,7 +136,7 @@ class Stream:
             delta = channel.take()
             if delta is not None:
                 if self._is_read():
-                    self._wake()  # another reader, for whom nothing more comes
+                    self._await_news.tell()  # another reader, for whom nothing more comes
                 return delta
         return None
 
@@ -146,26 +150,6 @@ class Stream:
         choices = tuple(channel.choice() for channel in self._channels)
         return Output(self.request_id, self.prompt_ids, choices)
 
-    async def _wait_for_news(self, is_there: Callable[[], bool]) -> None:
-        loop = asyncio.get_running_loop()
-        waiter = loop.create_future()
-        with self._changed:
-            if is_there():
-                return
-            self._waiters.append((loop, waiter))
-        await waiter
-
-    def _wake(self) -> None:
-        """Tell whoever waits; in any thread."""
-        with self._changed:
-            self._changed.notify_all()
-            waiters, self._waiters = self._waiters, []
-        for loop, waiter in waiters:
-            try:
-                loop.call_soon_threadsafe(_set, waiter)
-            except RuntimeError:  # that event loop is closed: nobody waits in it any more
-                continue
-
 
 class Channel:
     """One answer: the loop puts events in, one reader takes deltas out.
@@ -173,80 +157,81 @@ class Channel:
     Args:
         index: Which of the `n` answers.
         text: Makes the text; None where there is no tokenizer.
+
+    Attributes:
+        is_finished: Whether the last event has come.
+        new_tokens: How many tokens have come so far.
+        await_news, await_end: Who waits for the next event, and who for the last; the stream's.
     """
+
+    await_news: Waiters
+    await_end: Waiters
 
     def __init__(self, index: int, text: AnswerText | None) -> None:
         self._index, self._text = index, text
-        self._lock = threading.Lock()
+        self.is_finished = False
+        self.new_tokens = 0
+        self._events: deque[Event] = deque()
         self._reading = threading.Lock()  # a reader and `choice` must not cut one text in two
-        self._events: list[Event] = []
-        self._last: Event | None = None
-        self._said: list[str] = []
-        self._tokens: list[int] = []
-        self._logprobs: list[TokenLogprobs] | None = None
-        self._end: Delta | None = None
-        self._unread: list[Delta] = []
-        self.on_news: Callable[[], None] | None = None
+        self._pieces: list[Delta] = []
+        self._unread: Delta | None = None
 
     def put(self, event: Event) -> None:
         """Take an event; in the loop's thread. Never waits for a reader."""
-        with self._lock:
-            self._events.append(event)
-            if event.finish is not None:
-                self._last = event
-        if self.on_news is not None:
-            self.on_news()
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the last event has come."""
-        return self._last is not None
-
-    @property
-    def new_tokens(self) -> int:
-        """How many tokens have come so far."""
-        with self._reading, self._lock:
-            return len(self._tokens) + sum(len(event.token_ids) for event in self._events)
+        self.new_tokens += len(event.token_ids)
+        self._events.append(event)
+        if event.finish is not None:
+            self.is_finished = True
+            self.await_end.tell()
+        self.await_news.tell()
 
     @property
     def has_news(self) -> bool:
         """Whether `take` would return something."""
-        return bool(self._events or self._unread)
+        with self._reading:
+            return self._has_news
 
     @property
     def is_read(self) -> bool:
         """Whether the last delta has been taken."""
-        return self._end is not None and not self.has_news
+        with self._reading:
+            return self._is_through and not self._has_news
+
+    @property
+    def _has_news(self) -> bool:
+        return bool(self._events) or self._unread is not None
+
+    @property
+    def _is_through(self) -> bool:
+        return bool(self._pieces) and self._pieces[-1].finish_reason is not None
 
     def take(self) -> Delta | None:
         """Return all that has come since the last call; None if nothing has."""
         with self._reading:
-            delta = self._read()
-            unread, self._unread = self._unread, []
-            pieces = [*unread, *([] if delta is None else [delta])]
-            return _joined(pieces) if pieces else None
+            unread, self._unread = self._unread, None
+            return self._read() if unread is None else unread
 
     def choice(self) -> Choice:
         """Return the whole answer; only once it is finished."""
         with self._reading:
             delta = self._read()
-            if delta is not None:  # a reader may still want it
-                self._unread.append(delta)
-            assert self._end is not None
-            assert self._end.finish_reason is not None
+            if delta is not None:  # a reader may still want it, and nothing comes after it
+                self._unread = delta
+            pieces, last = self._pieces, self._pieces[-1]
+            assert last.finish_reason is not None
+            reported = [one for piece in pieces for one in piece.logprobs or ()]
             return Choice(
                 index=self._index,
-                text="".join(self._said),
-                token_ids=tuple(self._tokens),
-                finish_reason=self._end.finish_reason,
-                logprobs=None if self._logprobs is None else tuple(self._logprobs),
-                metrics=self._end.metrics or Metrics(),
-                error=self._end.error,
+                text="".join(piece.text for piece in pieces),
+                token_ids=tuple(token for piece in pieces for token in piece.token_ids),
+                finish_reason=last.finish_reason,
+                logprobs=tuple(reported) if any(p.logprobs is not None for p in pieces) else None,
+                metrics=last.metrics or Metrics(),
+                error=last.error,
             )
 
     def _read(self) -> Delta | None:
-        with self._lock:
-            events, self._events = self._events, []
+        events = [self._events.popleft() for _ in range(len(self._events))]
         if not events:
             return None
         tokens = [token for event in events for token in event.token_ids]
@@ -261,7 +246,7 @@ class Channel:
             error=last.error,
             metrics=last.metrics,
         )
-        self._keep(delta)
+        self._pieces.append(delta)
         return delta
 
     def _say(self, tokens: Sequence[int], last: Event) -> str:
@@ -272,14 +257,6 @@ class Channel:
         said, _ = self._text.push(tokens)
         return said + self._text.finish() if last.finish is not None else said
 
-    def _keep(self, delta: Delta) -> None:
-        self._said.append(delta.text)
-        self._tokens += delta.token_ids
-        if delta.logprobs is not None:
-            self._logprobs = [*(self._logprobs or ()), *delta.logprobs]
-        if delta.finish_reason is not None:
-            self._end = delta
-
 
 def _reader() -> object:
     """Return who reads: the task of an event loop, or else the thread."""
@@ -288,24 +265,3 @@ def _reader() -> object:
     except RuntimeError:  # no event loop runs in this thread
         task = None
     return task or threading.current_thread()
-
-
-def _joined(pieces: Sequence[Delta]) -> Delta:
-    if len(pieces) == 1:
-        return pieces[0]
-    last = pieces[-1]
-    reported = [one for piece in pieces for one in piece.logprobs or ()]
-    return Delta(
-        text="".join(piece.text for piece in pieces),
-        token_ids=tuple(token for piece in pieces for token in piece.token_ids),
-        logprobs=tuple(reported) if any(p.logprobs is not None for p in pieces) else None,
-        finish_reason=last.finish_reason,
-        index=last.index,
-        error=last.error,
-        metrics=last.metrics,
-    )
-
-
-def _set(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)

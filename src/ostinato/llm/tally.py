@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,14 +33,14 @@ class Tally:
     bucket_tokens: Counter[int] = field(default_factory=Counter)
     device_s: float = 0.0
 
-    def count_launch(self, launch: Launch | None, produced: Mapping[int, Produced]) -> None:
+    def count_launch(self, launch: Launch | None, produced: Produced) -> None:
         """Count a launch that has been read, and what each row gave."""
         if launch is not None and launch.steps:
-            tokens = [len(gave.tokens) for gave in produced.values()]
-            steps = max(tokens, default=0)
+            counts = [len(tokens) for tokens in produced.tokens.values()]
+            steps = max(counts, default=0)
             self.steps += steps
             self.bucket_steps[launch.bucket_rows] += steps
-            self.bucket_tokens[launch.bucket_rows] += sum(tokens)
+            self.bucket_tokens[launch.bucket_rows] += sum(counts)
             self.device_s += launch.device_s
 
     def count_end(self, finish: FinishReason, produced: int, error: OstinatoError | None) -> None:

@@ -12,15 +12,14 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ostinato.llm.prefill import TOKENS
-from ostinato.llm.sampling import Level, level_of
+from ostinato.llm.sampling import Level
 from ostinato.llm.shapes import Shape, ShapeProfile
 
 if TYPE_CHECKING:
     from ostinato.llm.limits import Limits
     from ostinato.llm.prefill import Prefiller
-    from ostinato.llm.reply import Reply
     from ostinato.llm.resident import Resident
+    from ostinato.llm.resident_seat import Wanted
 
 _log = logging.getLogger(__name__)
 _TOKENS_AHEAD = 1024  # of the rows that no profile tells of
@@ -53,18 +52,13 @@ class Warming:
         self.is_done = not self._left
         self.profile = ShapeProfile()
 
-    def note(self, seated: Iterable[Reply], steps: int) -> None:
-        """Count the shape of a launch."""
-        replies = list(seated)
-        tokens = max(
-            min(len(r.request.prompt_ids) + r.produced + steps, self._limits.max_model_len)
-            for r in replies
-        )
+    def note(self, wanted: Wanted) -> None:
+        """Count what a launch asked of its recording."""
         shape = Shape(
-            rows=_power_of_two(1 + max(r.row for r in replies if r.row is not None)),
-            pages=_power_of_two(self._limits.pages_for(tokens)),
-            level=self._resident.level_for(level_of(r.request.params) for r in replies),
-            with_logprobs=any(r.request.params.logprobs is not None for r in replies),
+            rows=_power_of_two(wanted.rows),
+            pages=_power_of_two(wanted.pages),
+            level=self._resident.level_for([wanted.level]),
+            with_logprobs=wanted.with_logprobs,
         )
         self._done.add(shape)
         self.profile.note(shape)
@@ -100,8 +94,8 @@ class Warming:
         )
 
     def _prefills(self) -> Iterable[int]:
-        yield from (tokens for tokens in TOKENS if tokens <= self._limits.prefill_tokens)
-        yield self._limits.prefill_tokens_alone or self._limits.prefill_tokens
+        yield from self._prefiller.buckets
+        yield self._limits.prefill_tokens
 
     def _growing(self) -> Iterable[Shape]:
         tokens = min(_TOKENS_AHEAD, self._limits.max_model_len)

@@ -14,9 +14,10 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ostinato.errors import InternalError, OstinatoError, UsageError
-from ostinato.llm import EngineDown, QueueFull, Request, SamplingParams
+from ostinato.llm import EngineDown, QueueFull, Request
 from ostinato.serve.admission import DrainRate, Load, Queue
 from ostinato.serve.drain import company
+from ostinato.serve.known_params import read_params
 from ostinato.serve.profiling import ProfilerBusy, profile
 from ostinato.serve.wire import Admitted, Ask, Block, Generate, Hello, Problem, Pulse, Timing, Told
 
@@ -84,13 +85,14 @@ class Desk:
         if not self._enter(asked, client):
             return Admitted(asked.key, company())
         try:
-            params = SamplingParams.read(asked.options)
+            params = read_params(asked.options)
             request = Request(
                 f"{client.name}.{asked.key}",
                 tuple(asked.prompt_ids),
                 params,
                 priority=asked.priority,
                 salt=asked.salt,
+                arrival_s=monotonic(),
             )
             sinks = [partial(self._forward, client, asked.key, index) for index in range(params.n)]
             living = client.living[asked.key]

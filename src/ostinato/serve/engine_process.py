@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from time import time
 from types import FrameType
@@ -19,6 +20,7 @@ from typing import Any
 
 from ostinato.errors import OstinatoError
 from ostinato.serve import logs
+from ostinato.serve.collector import set_loaded_aside
 from ostinato.serve.engine_socket import FrontEnd
 from ostinato.serve.peers import answer_in_thread
 from ostinato.serve.setup import Setup, read_setup, watch_parent
@@ -68,17 +70,26 @@ class EngineProcess:
         threading.Thread(
             target=self._accept, args=(listener,), name="ostinato-accept", daemon=True
         ).start()
+        is_aside = False
         while not self._ended.wait(_PULSE_S):
             if self.engine.fault is not None:
                 _log.critical("the engine has failed: %s", self.engine.fault.args[0])
                 return EXIT_FAULT
             pulse = self.desk.pulse()
+            if pulse.is_warm and not is_aside:
+                is_aside = True
+                self._set_aside()
             with self._lock:
                 for front in self._fronts:
                     front.send([pulse])
         listener.close()
         self.engine.close()
         return 0
+
+    def _set_aside(self) -> None:
+        # In the thread that records: what is collected during a capture may end it.
+        with suppress(OstinatoError):  # it has just failed, which `serve` sees next
+            self.engine.between_steps(set_loaded_aside)
 
     def _accept(self, listener: socket.socket) -> None:
         count = 0

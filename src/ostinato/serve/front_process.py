@@ -17,6 +17,7 @@ import uvicorn
 from ostinato.errors import OstinatoError
 from ostinato.serve import features, logs
 from ostinato.serve.app import build
+from ostinato.serve.collector import set_loaded_aside
 from ostinato.serve.http_guard import guarded
 from ostinato.serve.metrics.waits import GilWatch, watch_loop
 from ostinato.serve.setup import Setup, read_setup, watch_parent
@@ -69,6 +70,7 @@ async def serve(setup: Setup) -> None:
         loop.create_task(watch_loop(front.services.metrics.loop_lag)),
         loop.create_task(_stop(stop, front, server, settings.drain_s)),
     ]
+    set_loaded_aside()
     await server.serve([socket.socket(fileno=setup.listen)])
     gil.stop()
     for task in background:

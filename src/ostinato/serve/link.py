@@ -12,13 +12,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from ostinato.llm.params import SamplingParams
 from ostinato.serve.answers import Answers, Refused
-from ostinato.serve.fitting import check_count
+from ostinato.serve.fitting import Tongue, check_count
+from ostinato.serve.least_answer import least_answer
 from ostinato.serve.services import GenerateRequest, Model, TokenBlock
 from ostinato.serve.wire import (
     Admitted,
@@ -69,6 +71,7 @@ class OpenLink:
         self._pulse: Pulse | None = None
         self._pulse_at = monotonic()
         self._tokenizer: Tokenizer | None = None
+        self._tongue: tuple[Tokenizer, Tongue] | None = None
         self._voice = ThreadPoolExecutor(1, thread_name_prefix="ostinato-text")
         self._speaking = 0
         self._loop = asyncio.get_running_loop()
@@ -110,6 +113,8 @@ class OpenLink:
         self._check_up()
         if self._hello is not None:  # what is not sent keeps nobody else's words waiting
             check_count(len(request.prompt_ids), self._hello.max_model_len)
+        if request.options.get("schema") is not None:
+            await self._check_answer(request.options)
         key = next(self._keys)
         answers = Answers(self, key, request)
         if request.with_text and self._tokenizer is not None:
@@ -122,6 +127,19 @@ class OpenLink:
             answers.cancel()
             raise
         return answers
+
+    async def _check_answer(self, options: Mapping[str, Any]) -> None:
+        least, most = (
+            least_answer(options["schema"]),
+            options.get("max_tokens", SamplingParams().max_tokens),
+        )
+        tokenizer = self._tokenizer
+        # A token says at least a letter, so most requests need no look at the vocabulary.
+        if tokenizer is None or max(least.letters, least.commas) <= most:
+            return
+        if self._tongue is None or self._tongue[0] is not tokenizer:
+            self._tongue = (tokenizer, await asyncio.to_thread(Tongue.of, tokenizer.inner))
+        self._tongue[1].check_answer(least, most)
 
     def _texts(self, request: GenerateRequest) -> list[AnswerText]:
         from ostinato.llm.text import AnswerText

@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ostinato.errors import UsageError
 from ostinato.llm.refusals import shown
-from ostinato.serve.fitting import check_fits, longest_token, said_in
+from ostinato.serve.fitting import check_fits, longest_token
 
 if TYPE_CHECKING:
     import tokenizers
@@ -37,6 +38,25 @@ def _unwritten(error: UsageError) -> UsageError:
         return error
     fact = str(error.args[0]).partition(": ")[0]
     return UsageError(fact, code=error.code, remedy=error.remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Within:
+    """Stands where a `Tokenizer` has the library's own, and cuts no text that is far too long.
+
+    What it is given is what the chat template wrote: every role and part counts, and nothing that
+    the template leaves out.
+    """
+
+    inner: tokenizers.Tokenizer
+    room_tokens: int
+    longest_of: Callable[[tokenizers.Tokenizer], int]
+
+    def encode(self, text: str, *, add_special_tokens: bool = True) -> tokenizers.Encoding:
+        # A text of no more bytes than there are tokens fits, whatever these are.
+        if 4 * len(text) > self.room_tokens:
+            check_fits(text, self.room_tokens, self.longest_of(self.inner))
+        return self.inner.encode(text, add_special_tokens=add_special_tokens)
 
 
 class Tokens:
@@ -77,11 +97,9 @@ class Tokens:
             UsageError: OST5040, OST5042, OST5002: no tokenizer, a text with half a character, or
                 one that cannot fit.
         """
-        encode = self.tokenizer.encode
         if len(text) <= _SHORT:
-            return encode(text)
-        await self._check_fits([text], room_tokens)
-        return await self._in_thread(encode, text)
+            return self.tokenizer.encode(text)
+        return await self._in_thread(self._within(room_tokens).encode, text)
 
     async def encode_chat(
         self,
@@ -99,8 +117,7 @@ class Tokens:
             UsageError: OST5040, OST5041, OST5042, OST2030: what cannot be written; OST5002: what
                 cannot fit.
         """
-        encode = self.tokenizer.encode_conversation
-        await self._check_fits(said_in(messages), room_tokens)
+        encode = self._within(room_tokens).encode_conversation
         try:
             return await self._in_thread(encode, messages, tools, variables or {})
         except UsageError as error:
@@ -143,14 +160,19 @@ class Tokens:
         """End the threads."""
         self._workers.shutdown(wait=False, cancel_futures=True)
 
-    async def _check_fits(self, texts: Sequence[str], room_tokens: int | None) -> None:
-        # A text of no more bytes than there are tokens fits, whatever these are.
-        if not room_tokens or 4 * sum(map(len, texts)) <= room_tokens:
-            return
-        inner = self.tokenizer.inner
-        if self._longest is None or self._longest[0] is not inner:
-            self._longest = (inner, await self._in_thread(longest_token, inner))
-        check_fits(texts, room_tokens, self._longest[1])
+    def _within(self, room_tokens: int | None) -> Tokenizer:
+        """Return the tokenizer; one that knows how much room there is, if that is known."""
+        tokenizer = self.tokenizer
+        if not room_tokens:
+            return tokenizer
+        inner: Any = _Within(tokenizer.inner, room_tokens, self._longest_of)
+        return replace(tokenizer, inner=inner)
+
+    def _longest_of(self, inner: tokenizers.Tokenizer) -> int:
+        known = self._longest
+        if known is None or known[0] is not inner:
+            known = self._longest = (inner, longest_token(inner))
+        return known[1]
 
     async def _in_thread(self, work: Callable[..., _Answer], *values: Any) -> _Answer:
         loop = asyncio.get_running_loop()

@@ -41,7 +41,7 @@ def fusing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[dict[str, An
 
     def of(cls: type[Fused], decoder: llama.LlamaDecoder) -> Fused:
         room = SplitRoom.empty(torch.device("cpu"))
-        return cls(decoder, LayerPlans((), (LIBRARY,)), room, False, False)
+        return cls(decoder, LayerPlans((), (LIBRARY,)), room, is_early=False)
 
     monkeypatch.setattr(Fused, "of", classmethod(of))
     asked: list[dict[str, Any]] = []

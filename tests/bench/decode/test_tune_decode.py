@@ -120,7 +120,7 @@ def test_attention_that_cannot_be_compiled_costs_itself_alone(
     real = script.Tuned.attending
 
     def attending(work: Any, plan: Any) -> Any:
-        if plan.stages == 5:
+        if getattr(plan, "stages", None) == 5:
             raise RuntimeError("no room")
         return real(work, plan)
 
@@ -157,7 +157,7 @@ def test_attention_that_gives_other_numbers_is_not_timed(
     monkeypatch.setattr(script.Tuned, "attended", attended)
     known = run()
     assert known["best"][f"{NAME}, {BATCH}"]["attention"] is None
-    assert sum("apart" in text for text in known["failed"].values()) == 2
+    assert sum("apart" in text for text in known["failed"].values()) == 2 + 2  # both kernels
     assert not any("DecodePlan" in name for name in known["trials"])
     assert timed
 

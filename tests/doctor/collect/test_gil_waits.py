@@ -23,12 +23,12 @@ def judged(*sleeps: Sleep) -> list[bool]:
     return [_wants_the_gil(thread) for _ in sleeps]
 
 
-def test_a_wait_with_a_timeout_is_one_for_the_gil_and_any_other_is_not() -> None:
-    assert judged(Sleep.FOR_A_WHILE, Sleep.ON_A_THREAD, Sleep.IN_A_CALL) == [True, False, False]
+def test_only_a_sleep_for_the_gil_is_a_wait_for_it() -> None:
+    assert judged(Sleep.FOR_THE_GIL, Sleep.ON_A_THREAD, Sleep.IN_A_CALL) == [True, False, False]
 
 
 def test_one_that_is_awake_slept_in_what_it_mostly_sleeps_in() -> None:
-    on, gil, awake = Sleep.ON_A_THREAD, Sleep.FOR_A_WHILE, Sleep.AWAKE
+    on, gil, awake = Sleep.ON_A_THREAD, Sleep.FOR_THE_GIL, Sleep.AWAKE
     assert judged(on, awake, gil, gil, awake) == [False, False, True, True, True]
 
 
@@ -37,7 +37,7 @@ def test_one_that_was_never_seen_asleep_is_not_taken_to_have_waited_for_the_gil(
 
 
 def test_one_that_slept_in_both_as_often_is_not_either() -> None:
-    on, gil, awake = Sleep.ON_A_THREAD, Sleep.FOR_A_WHILE, Sleep.AWAKE
+    on, gil, awake = Sleep.ON_A_THREAD, Sleep.FOR_THE_GIL, Sleep.AWAKE
     assert judged(on, gil, awake) == [False, True, False]
 
 

@@ -23,7 +23,7 @@ from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.own_thread import OwnThread
 from ostinato.doctor.collect.patches import Patches
 from ostinato.doctor.collect.sampler import Sampler
-from ostinato.doctor.collect.thread_times import Sleep, ThreadTimes
+from ostinato.doctor.collect.thread_times import ThreadTimes
 from ostinato.doctor.evidence import Ending, from_json
 from ostinato.doctor.keeper import Keeper
 from ostinato.doctor.watching import Choices, Watch
@@ -138,28 +138,6 @@ def test_a_program_may_close_every_descriptor_and_use_its_number() -> None:
         os.fstat(number)  # raises if it was closed
         if taken != number:
             os.close(number)
-
-
-def test_a_thread_is_told_by_what_it_sleeps_in() -> None:
-    lock, event, (end, other) = threading.Lock(), threading.Event(), os.pipe()
-    lock.acquire()
-    sleeps: dict[Sleep, Callable[[], Any]] = {
-        Sleep.ON_A_THREAD: lock.acquire,
-        Sleep.FOR_A_WHILE: lambda: event.wait(60),
-        Sleep.IN_A_CALL: lambda: os.read(end, 1),
-    }
-    for expected, call in sleeps.items():
-        thread = threading.Thread(target=call, daemon=True)
-        thread.start()
-        times = ThreadTimes(thread.native_id or 0, keep=False)
-        if times.sleep() is Sleep.UNKNOWN:
-            pytest.skip("this kernel does not tell in what a thread sleeps")
-        wait_until(lambda times=times, expected=expected: times.sleep() is expected)
-    lock.release()
-    event.set()
-    os.write(other, b"x")
-    for number in (end, other):
-        os.close(number)
 
 
 def test_a_child_gets_through_while_a_thread_of_its_parent_held_our_lock() -> None:

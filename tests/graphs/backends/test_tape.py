@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from graphs.backends.taping import CPU, check_replays, put, record
 from ostinato.errors import CaptureError, InternalError
@@ -69,6 +69,22 @@ def test_a_step_that_reads_its_last_run_is_refused_without_a_rehearsal_too(x: Te
 
     with pytest.raises(CaptureError, match="made by an earlier run"):
         record(step, [x], warmups=0)
+
+
+@pytest.mark.parametrize("warmups", [0, 1])
+def test_a_parameter_made_inside_is_refused_with_its_line_and_the_cure(
+    warmups: int, x: Tensor
+) -> None:
+    def step() -> object:
+        weight = nn.Parameter(x * 2)
+        return weight + 1
+
+    with pytest.raises(CaptureError, match="use the tensor that it is made of") as caught:
+        record(step, [x], warmups=warmups)
+    assert caught.value.reason == "python-side-effect"
+    assert "a Parameter of shape (3, 4)" in str(caught.value)
+    assert "return weight + 1" in str(caught.value)
+    record(lambda: x * 2 + 1, [x])
 
 
 def test_a_step_that_makes_a_table_at_its_first_run_is_recorded(x: Tensor) -> None:

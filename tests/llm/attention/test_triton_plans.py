@@ -54,4 +54,4 @@ def test_programs_are_counted_in_processors_of_the_device() -> None:
         is_invariant=False,
         programs=None,
     )
-    assert [plan.programs for plan in plans.plans] == [2 * count, 2 * count, 8 * count]
+    assert [plan.programs for plan in plans.plans] == [each * count for each in (2, 8, 2, 16)]

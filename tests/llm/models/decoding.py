@@ -126,7 +126,7 @@ class Decoding:
     def launch(self, is_early: bool) -> None:
         """Let kernels begin before the ones ahead have ended, or not."""
         assert self.decoder.fused is not None
-        self.decoder.fused = replace(self.decoder.fused, is_early=is_early, batch_is_early=is_early)
+        self.decoder.fused = replace(self.decoder.fused, is_early=is_early)
         self.backend = replace(self.backend, is_early=is_early)
 
 

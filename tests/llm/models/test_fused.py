@@ -42,7 +42,7 @@ def fused(model: PagedModel, plan: LayerPlan | None) -> None:
     decoder = model.decoder
     assert isinstance(decoder, LlamaDecoder)
     plans = plans_for(sizes_of(decoder.config)) if plan is None else LayerPlans((), (plan,))
-    decoder.fused = Fused(decoder, plans, SplitRoom.empty(model.device), False, False)
+    decoder.fused = Fused(decoder, plans, SplitRoom.empty(model.device), is_early=False)
 
 
 def plans_by_name(model: PagedModel) -> dict[str, LayerPlan]:

@@ -36,7 +36,7 @@ def model(llama_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     model = PagedModel.load(llama_folder)
     decoder = decoder_of(model)
     decoder.fused = Fused(
-        decoder, LayerPlans((), (LIBRARY,)), SplitRoom.empty(model.device), False, False
+        decoder, LayerPlans((), (LIBRARY,)), SplitRoom.empty(model.device), is_early=False
     )
     return model
 

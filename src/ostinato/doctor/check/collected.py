@@ -19,7 +19,9 @@ from ostinato.doctor.check.questions import Blocker, Gap, answered
 from ostinato.doctor.check.rewrite import instead_of
 from ostinato.doctor.check.traced import Traced
 from ostinato.doctor.check.verdict import Checked
+from ostinato.doctor.class_name import class_name
 from ostinato.doctor.finding import Place
+from ostinato.doctor.raised import text_of, words_of
 from ostinato.graphs.effects import Effect
 from ostinato.graphs.observe import Observation
 from ostinato.graphs.reasons import Reason
@@ -144,7 +146,7 @@ class Collected:
         if run.stopped is None:
             yield from _of_outputs(run)
         elif is_raised_by_user(run.stopped) and not (run.assumed.lines or run.elsewhere):
-            text = f"it raises {type(run.stopped).__name__}: {run.stopped}"
+            text = f"it raises {words_of(run.stopped)}"
             line = raised_line(run.stopped.__traceback__)
             yield _blocker(Reason.CAPTURE_ERROR, "raise", text, line)
 
@@ -211,9 +213,7 @@ def _of_outputs(run: Run) -> Iterator[Blocker]:
                 detail = f"{path or 'the result'} is no plain tensor: {leaf.layout}"
                 yield _blocker(Reason.UNSUPPORTED_OUTPUT, "the result", detail, None)
         elif id(leaf) not in given and not isinstance(value_spec(leaf), ValueSpec):
-            detail = (
-                f"{path or 'the result'} is of type {type(leaf).__name__}, made anew by each run"
-            )
+            detail = f"{path or 'the result'} is of type {class_name(leaf)}, made anew by each run"
             yield _blocker(Reason.UNSUPPORTED_OUTPUT, "the result", detail, None)
 
 
@@ -261,7 +261,7 @@ def _gaps(run: Run) -> Iterator[Gap]:
         return
     line = error.line if isinstance(error, NoEnd) else raised_line(error.__traceback__)
     place = place_of(line) if line else None
-    text = str(error).strip().partition("\n")[0][:300]
+    text = text_of(error).strip().partition("\n")[0][:300]
     if isinstance(error, UnsupportedOperatorException) or "no fake impl" in text:
         settles = "register a fake implementation of the op (torch.library.register_fake), or "
         yield Gap(f"it cannot be run without contents: {text}", place, settles + _ON_A_GPU)
@@ -272,12 +272,12 @@ def _gaps(run: Run) -> Iterator[Gap]:
             return  # the assertion asked for the assumed answer: a read, told as such
         count = sum(run.assumed.lines.values())
         what = f"after {count} assumed value{'s' * (count != 1)} it raised"
-        yield Gap(f"{what} {type(error).__name__}: {text}", place, "change what was found first")
+        yield Gap(f"{what} {class_name(error)}: {text}", place, "change what was found first")
     elif run.elsewhere:
-        what = f"without what another thread makes it raised {type(error).__name__}: {text}"
+        what = f"without what another thread makes it raised {class_name(error)}: {text}"
         yield Gap(what, place, "change what was found first")
     else:
-        yield Gap(f"it raised {type(error).__name__}: {text}", place, _ON_A_GPU)
+        yield Gap(f"it raised {class_name(error)}: {text}", place, _ON_A_GPU)
 
 
 def _notes(run: Run) -> Iterator[str]:

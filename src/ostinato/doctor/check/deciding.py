@@ -76,7 +76,7 @@ def _followed(tree: _Tree, node: ast.AST, known: set[ast.AST]) -> int | None:
     while True:
         above = tree.above[node]
         if _is_condition(above, node) or _counts_rounds(tree, above):
-            return int(above.lineno if hasattr(above, "lineno") else node.lineno)  # type: ignore[attr-defined]
+            return _line_of(above, node)
         if name := _bound(above, node):
             found = _from_name(tree, name, known)
             if found is not None or not isinstance(above, ast.NamedExpr):
@@ -84,6 +84,14 @@ def _followed(tree: _Tree, node: ast.AST, known: set[ast.AST]) -> int | None:
         elif not _carries(above, node):
             return None
         node = above
+
+
+def _line_of(above: ast.AST, node: ast.AST) -> int:
+    """Return the line of a branch; a comprehension has none, and its condition stands for it."""
+    for each in (above, node):
+        if isinstance(each, ast.expr | ast.stmt):
+            return each.lineno
+    raise AssertionError("a condition is an expression")
 
 
 def _is_condition(above: ast.AST, node: ast.AST) -> bool:

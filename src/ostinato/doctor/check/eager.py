@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor, nn
 
-from ostinato.doctor.check.ending import is_of_the_call, process_goes_on
+from ostinato.doctor.check.ending import process_goes_on
+from ostinato.doctor.check.interrupted import raise_if_interrupted
 from ostinato.doctor.check.line import place_of, raised_line
 from ostinato.doctor.check.other_threads import threads_fail_quietly
 from ostinato.doctor.check.redirected import Redirected
 from ostinato.doctor.check.target import Call, read_call
+from ostinato.doctor.raised import text_of, words_of
 from ostinato.errors import UsageError
 from ostinato.graphs.reach import reach
 from ostinato.graphs.tree import flatten
@@ -47,13 +49,12 @@ def refuse_if_it_fails_by_itself(
     if error is None or type(error) is not type(stopped):
         return
     at = _at(error)
-    if at != _at(stopped) or (at is None and str(error) != str(stopped)):
+    if at != _at(stopped) or (at is None and text_of(error) != text_of(stopped)):
         return
     line = raised_line(error.__traceback__)
     where = f" at {place_of(line)}" if line else ""
-    said = f"{type(error).__name__}: {error}".removesuffix(": ")
     raise UsageError(
-        f"the call fails by itself, captured or not: {said}{where}",
+        f"the call fails by itself, captured or not: {words_of(error)}{where}",
         code="OST7054",
         remedy="let fn(*args, **kwargs) run eagerly with the example inputs first, then check it",
     ) from error
@@ -63,15 +64,15 @@ def _raised(factory: Callable[[], object]) -> BaseException | None:
     try:
         with warnings.catch_warnings(action="ignore"), torch.no_grad(), Redirected():
             call = read_call(factory())
-    except (Exception, SystemExit):  # noqa: BLE001 - it is the call that is asked about
+    except BaseException as error:  # noqa: BLE001 - it is the call that is asked about
+        raise_if_interrupted(error)
         return None
     with process_goes_on() as asked, threads_fail_quietly():
         try:
             with warnings.catch_warnings(action="ignore"), torch.no_grad(), Redirected():
                 call.fn(*call.args, **call.kwargs)
-        except BaseException as error:
-            if not is_of_the_call(error):
-                raise
+        except BaseException as error:  # noqa: BLE001 - whatever the call raises
+            raise_if_interrupted(error)
             return asked[0] if asked else error
     return asked[0] if asked else None
 

@@ -1,57 +1,134 @@
 """A call that ends the interpreter ends its own run, and not the check.
 
-`sys.exit` raises something that a check can catch; `os._exit` and the `exec` family would take the
-process away with an exit status that reads like a verdict. Meanwhile they raise, and are remembered
-even where the code goes on, or another thread was at work.
+`sys.exit` raises something that a check can catch; `os._exit`, the `exec` family and a signal to
+oneself would take the process away with an exit status that may read like a verdict. Meanwhile they
+raise, and are remembered even where the code goes on, or another thread was at work.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NoReturn
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
-from ostinato.doctor.check.line import is_raised_by_user
+from ostinato.doctor.check.interrupted import interrupts_are_told
 
-_ENDS = ("_exit", "execv", "execve")
-"""All others of their kind come down to these."""
+_HARMLESS = frozenset({signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, 0})
 
 
 class ProcessEnd(SystemExit):
     """The code asked for the end of this process, or for another program in its place."""
 
 
+def _is_deadly(number: int = signal.SIGINT) -> bool:
+    """Whether a signal that this process gets now ends it."""
+    if number == signal.SIGINT:  # whose handler is Python's own, or ours before it
+        return signal.getsignal(number) is not signal.SIG_IGN
+    return number not in _HARMLESS and signal.getsignal(number) is signal.SIG_DFL
+
+
+def _is_to_us(process: int, number: int) -> bool:
+    return process in (os.getpid(), 0, -os.getpgrp(), -1) and _is_deadly(number)
+
+
+def _is_to_our_group(group: int, number: int) -> bool:
+    return group in (os.getpgrp(), 0) and _is_deadly(number)
+
+
+def _is_to_our_thread(_: int, number: int) -> bool:
+    return _is_deadly(number)
+
+
+_ENDS: tuple[tuple[Any, str, Callable[..., bool]], ...] = (
+    *((os, name, lambda *_, **__: True) for name in ("_exit", "abort", "execv", "execve")),
+    (os, "kill", _is_to_us),
+    (os, "killpg", _is_to_our_group),
+    (signal, "raise_signal", _is_deadly),
+    (signal, "pthread_kill", _is_to_our_thread),
+    (_thread, "interrupt_main", _is_deadly),
+)
+"""All others of their kind come down to these; each with whether such a call is an end."""
+
+
 @contextmanager
 def process_goes_on() -> Iterator[list[ProcessEnd]]:
     """Raise where this process would end or be replaced; yields what was asked for, in order.
 
-    A forked child is let go.
+    A forked child is let go, and ends where it would come out of here: one check gives one answer.
+    What the user interrupts is told as `Pressed`.
     """
     asked: list[ProcessEnd] = []
-    before = {name: getattr(os, name) for name in _ENDS}
-    for name, original in before.items():
-        setattr(os, name, _refusing(name, original, asked))
+    pid, leave = os.getpid(), os._exit
+    with ExitStack() as stack:
+        stack.enter_context(interrupts_are_told())
+        for owner, name, is_end in _ENDS:
+            original = getattr(owner, name)
+            if isinstance(original, _Refusing):  # the code may hold it from an import before
+                original.asked.append(asked)
+                stack.callback(original.asked.pop)
+                continue
+            said = f"{owner.__name__}.{name}"
+            setattr(owner, name, _Refusing(said, original, is_end, asked))
+            stack.callback(setattr, owner, name, original)
+        try:
+            yield asked
+        finally:
+            if os.getpid() != pid:
+                leave(0)
+
+
+def keep_the_status() -> None:
+    """Let nothing that the checked code left behind end this process while it ends by itself.
+
+    What it registered for the end, and its threads that are waited for, could put their own exit
+    status in the place of the verdict.
+    """
+    pid, goes_on = os.getpid(), process_goes_on()
+
+    def begin() -> None:
+        if os.getpid() == pid:
+            goes_on.__enter__()  # and nothing comes after that would leave it
+
+    # At the end Python calls this first, then waits for threads, and then runs what `atexit` holds.
+    threading._register_atexit(begin)  # type: ignore[attr-defined]
+
+
+class _Refusing:
+    """Stands in the place of a function that ends this process, and raises instead."""
+
+    def __init__(
+        self,
+        said: str,
+        original: Callable[..., Any],
+        is_end: Callable[..., bool],
+        asked: list[ProcessEnd],
+    ) -> None:
+        self._said = said
+        self._original = original
+        self._is_end = is_end
+        self._pid = os.getpid()
+        self.asked = [asked]  # the innermost block is told
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if os.getpid() != self._pid or not _holds(self._is_end, args, kwargs):
+            return self._original(*args, **kwargs)
+        end = ProcessEnd(f"{self._said}({_shown(self._said, args, kwargs)})")
+        self.asked[-1].append(end)
+        raise end
+
+
+def _shown(said: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    values = args[:1] if "exec" in said else args  # and not all that the other program is given
+    words = (each.name if isinstance(each, signal.Signals) else repr(each) for each in values)
+    return ", ".join((*words, *(f"{name}={value!r}" for name, value in kwargs.items())))
+
+
+def _holds(is_end: Callable[..., bool], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     try:
-        yield asked
-    finally:
-        for name, original in before.items():
-            setattr(os, name, original)
-
-
-def _refusing(name: str, original: Callable[..., Any], asked: list[ProcessEnd]) -> Any:
-    pid = os.getpid()
-
-    def end(*args: Any, **kwargs: Any) -> NoReturn:
-        if os.getpid() != pid:
-            original(*args, **kwargs)
-        words = ", ".join(repr(value) for value in args[:1] or kwargs.values())
-        asked.append(ProcessEnd(f"os.{name}({words})"))
-        raise asked[-1]
-
-    return end
-
-
-def is_of_the_call(error: BaseException) -> bool:
-    """Whether the code raised it; only a KeyboardInterrupt may have come from outside."""
-    return not isinstance(error, KeyboardInterrupt) or is_raised_by_user(error)
+        return is_end(*args, **kwargs)
+    except (TypeError, ValueError):  # odd arguments are the original's to judge
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import linecache
 import os
 import sys
@@ -15,6 +16,7 @@ from ostinato.graphs.source_lines import is_users, line_at
 
 _BORDER = os.path.join("doctor", "check", "once.py")
 """Below it runs what is checked, above it whoever asked for the check."""
+_RAISES = dis.opmap["RAISE_VARARGS"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,8 @@ def is_raised_by_user(error: BaseException) -> bool:
         traceback = traceback.tb_next
     if traceback is None or not is_users(traceback.tb_frame.f_code.co_filename):
         return False
-    line = linecache.getline(traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
-    return line.lstrip().startswith(("raise", "assert"))
+    # The instruction tells, wherever in its line a `raise` or an `assert` stands.
+    return traceback.tb_frame.f_code.co_code[traceback.tb_lasti] == _RAISES
 
 
 def place_of(line: Line) -> Place:
@@ -96,8 +98,10 @@ def said_place(said: str | None) -> Place | None:
         return None
     code = _code(said or "")
     for module in list(sys.modules.values()):
-        path = getattr(module, "__file__", None) or ""
-        if os.path.basename(path) == name and code == linecache.getline(path, int(number)).strip():
+        path = getattr(module, "__dict__", {}).get("__file__")  # some load when they are asked
+        if not isinstance(path, str) or os.path.basename(path) != name:
+            continue
+        if code == linecache.getline(path, int(number)).strip():
             return Place(path, int(number), code=code)
     return Place(name, int(number), code=code)
 

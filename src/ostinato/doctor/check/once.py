@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ostinato.doctor.check.assumed import Assumed
 from ostinato.doctor.check.collected import Collected, Run
-from ostinato.doctor.check.ending import is_of_the_call, process_goes_on
+from ostinato.doctor.check.ending import process_goes_on
+from ostinato.doctor.check.interrupted import raise_if_interrupted
 from ostinato.doctor.check.line import lines_above
 from ostinato.doctor.check.other_threads import threads_fail_quietly
 from ostinato.doctor.check.placing import Placing
@@ -57,9 +58,8 @@ def run_once(
             try:
                 with placing, traced:
                     return call.fn(*args, **kwargs)
-            except BaseException as error:
-                if not is_of_the_call(error):
-                    raise
+            except BaseException as error:  # noqa: BLE001 - whatever the call raises
+                raise_if_interrupted(error)
                 stopped.append(error)
                 return None
             finally:

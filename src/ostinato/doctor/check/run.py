@@ -21,6 +21,7 @@ from torch import Tensor
 from ostinato.doctor.check.assumed import Assumed
 from ostinato.doctor.check.collected import Collected
 from ostinato.doctor.check.eager import refuse_if_it_fails_by_itself
+from ostinato.doctor.check.interrupted import interrupts_are_told, raise_if_interrupted
 from ostinato.doctor.check.once import GPU, run_once
 from ostinato.doctor.check.placing import Placing
 from ostinato.doctor.check.pretended import PretendedMode
@@ -28,6 +29,7 @@ from ostinato.doctor.check.pretended_cuda import pretended_cuda
 from ostinato.doctor.check.pretended_files import files_are_read_on_the_host
 from ostinato.doctor.check.target import Call, read_call
 from ostinato.doctor.check.verdict import Checked
+from ostinato.doctor.raised import words_of
 from ostinato.errors import UsageError
 from ostinato.graphs import Runner
 from ostinato.graphs.reach import reach
@@ -52,7 +54,7 @@ def check(factory: Callable[[], object], *, target: str = "", gpus: int = 1) -> 
         UsageError: OST7051, the factory returns something else; OST7052, it raises; OST7054, the
             call that it returns raises by itself, captured or not.
     """
-    with pretended_cuda(gpus) as current, _silent(_FAKES):
+    with interrupts_are_told(), pretended_cuda(gpus) as current, _silent(_FAKES):
         mode = PretendedMode()
         call, onto = _made(factory, mode, current)
         fn = call.fn.fn if isinstance(call.fn, Runner) else call.fn
@@ -89,17 +91,18 @@ def _made(
         return call, None if _is_on_gpu(call) else GPU
     except UsageError:
         raise
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it may read values, and fake tensors have none
+    except BaseException as error:  # noqa: BLE001 - it may read values, and fake tensors have none
+        raise_if_interrupted(error)
         first = error
     try:
         with warnings.catch_warnings(action="ignore"), torch.no_grad(), _on_the_host():
             return read_call(factory()), GPU
     except UsageError:
         raise
-    except (Exception, SystemExit) as second:
+    except BaseException as second:
+        raise_if_interrupted(second)
         raise UsageError(
-            f"the factory raised {type(second).__name__}: {second} "
-            f"(and without values {type(first).__name__}: {first})",
+            f"the factory raised {words_of(second)} (and without values {words_of(first)})",
             code="OST7052",
             remedy="make it run on a machine without a GPU, or let it take no values from tensors",
         ) from second

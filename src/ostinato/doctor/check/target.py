@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ostinato.doctor.check.interrupted import raise_if_interrupted
+from ostinato.doctor.class_name import class_name
+from ostinato.doctor.raised import text_of, words_of
 from ostinato.errors import UsageError
 
 _WANTED = "name a function of that module that takes no arguments"
@@ -69,8 +72,9 @@ def find_factory(target: str) -> Callable[[], object]:
                 "run the command where the module can be imported, or set PYTHONPATH",
             ) from error
         raise _unimported(module_name, error) from error
-    except (Exception, SystemExit) as error:
-        if any(word in str(error).lower() for word in _GPU_WORDS):
+    except BaseException as error:
+        raise_if_interrupted(error)
+        if any(word in text_of(error).lower() for word in _GPU_WORDS):
             return lambda: _named(module_name, path)()
         raise _unimported(module_name, error) from error
 
@@ -82,7 +86,7 @@ def _named(module_name: str, path: str) -> Callable[[], object]:
             raise _unfound(f"{module_name} has no {path!r}", _WANTED)
         found = getattr(found, name)
     if not callable(found):
-        kind = type(found).__name__
+        kind = class_name(found)
         problem = f"{module_name}:{path} is of type {kind}, and no function"
         raise _unfound(problem, _WANTED)
     factory: Callable[[], object] = found
@@ -114,7 +118,7 @@ def _unfound(problem: str, remedy: str) -> UsageError:
 
 def _unimported(module_name: str, error: BaseException) -> UsageError:
     return UsageError(
-        f"importing {module_name} raised {type(error).__name__}: {error}",
+        f"importing {module_name} raised {words_of(error)}",
         code="OST7052",
         remedy="make the module importable on this machine: python -c 'import " + module_name + "'",
     )
@@ -135,7 +139,7 @@ def read_call(made: object) -> Call:
         made = (made["fn"], made.get("args", ()), made.get("kwargs", {}))
     if not isinstance(made, tuple | list) or not 2 <= len(made) <= 3 or not callable(made[0]):
         raise _unread(f"the factory returned {_said(made)}")
-    if inspect.iscoroutinefunction(made[0]):
+    if _is_coroutine_function(made[0]):
         raise _unread("the callable is a coroutine function (async def)", _NO_COROUTINE)
     fn, args, kwargs = made[0], made[1], made[2] if len(made) == 3 else {}
     if isinstance(args, Tensor):
@@ -149,12 +153,18 @@ def read_call(made: object) -> Call:
     return Call(fn, tuple(args), dict(kwargs))
 
 
+def _is_coroutine_function(fn: Any) -> bool:
+    """Whether a call returns a coroutine: a function, an object that is called, or a module."""
+    calls = (fn, type(fn).__call__, getattr(type(fn), "forward", None))
+    return any(inspect.iscoroutinefunction(each) for each in calls)
+
+
 def _unread(problem: str, remedy: str = _FORMS) -> UsageError:
     return UsageError(problem, code="OST7051", remedy=remedy)
 
 
 def _said(value: object) -> str:
     if isinstance(value, tuple | list):
-        kinds = ", ".join(type(item).__name__ for item in value)
-        return f"a {type(value).__name__} of ({kinds})"
-    return f"something of type {type(value).__name__}"
+        kinds = ", ".join(class_name(item) for item in value)
+        return f"a {class_name(value)} of ({kinds})"
+    return f"something of type {class_name(value)}"

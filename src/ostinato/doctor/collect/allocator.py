@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ostinato.doctor.collect.gpu_use import has_gpu, is_capturing, uses_gpu
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.memory_use import AllocatorUse, MemoryPoint, PoolUse
 
@@ -47,15 +48,14 @@ class Allocator:
 
     def start(self) -> None:
         """Note where the counters stand."""
-        if not torch.cuda.is_available():
+        if not has_gpu():
             raise OSError("there is no GPU whose memory could be looked at")
-        torch.cuda.init()
         self._before = _counters()
 
     def step(self, count: int) -> None:
         """Hear that a step ended."""
         now = perf_counter()
-        if now < self._next_s or torch.cuda.is_current_stream_capturing():
+        if now < self._next_s or not uses_gpu() or is_capturing():
             return
         if self._spent_s > _ALLOWANCE_S + _SHARE * (now - self._since_s):
             return
@@ -81,7 +81,7 @@ class Allocator:
 
     def stop(self) -> None:
         """Take a last look, and one after a collection where the process ends anyway."""
-        if torch.cuda.is_current_stream_capturing():
+        if not uses_gpu() or is_capturing():
             return
         if not self._last:  # what the program has let go of by now says nothing about its steps
             self._look()

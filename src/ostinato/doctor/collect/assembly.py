@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 from ostinato.doctor.collect.allocator import Allocator
 from ostinato.doctor.collect.attention import Attention
 from ostinato.doctor.collect.collector import Collector
@@ -13,6 +11,7 @@ from ostinato.doctor.collect.compilation import Compilation
 from ostinato.doctor.collect.copies import Copies
 from ostinato.doctor.collect.event_loop import EventLoops
 from ostinato.doctor.collect.gc_pauses import GcPauses
+from ostinato.doctor.collect.gpu_use import has_gpu
 from ostinato.doctor.collect.gradients import Gradients
 from ostinato.doctor.collect.layout_copies import LayoutCopies
 from ostinato.doctor.collect.locks import Locks
@@ -63,7 +62,7 @@ def collectors(
         chosen.append(sampler)
     if choices.host:
         chosen.append(Machine())
-    if torch.cuda.is_available():
+    if has_gpu():
         chosen += _for_a_gpu(notebook, patches, steps, choices)
     return chosen
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ostinato.doctor.collect.gpu_use import is_capturing
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
 from ostinato.doctor.collect.places import place_of, users_frame
@@ -141,7 +142,7 @@ class Attention:
             "only": _allowed(),
             "refusals": tuple(_refusals(given)),
         }
-        if self._trials and not torch.cuda.is_current_stream_capturing():
+        if self._trials and not is_capturing():
             facts["times"] = tuple(self._try_backends(original, given))
         return facts
 

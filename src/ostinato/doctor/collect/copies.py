@@ -9,11 +9,11 @@ from time import perf_counter_ns
 from types import CodeType
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
 from ostinato.doctor.activity import Copy, SizedCopy
+from ostinato.doctor.collect.gpu_use import has_gpu
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
 from ostinato.doctor.collect.places import place_of, users_frame
@@ -46,7 +46,7 @@ class Copies:
 
     def start(self) -> None:
         """Stand before what moves tensors."""
-        if not torch.cuda.is_available():
+        if not has_gpu():
             raise OSError("there is no GPU to copy to")
         for name in ("to", "cuda", "cpu", "copy_"):
             self._patches.replace(Tensor, name, self._around)

@@ -15,7 +15,7 @@ from types import CodeType
 from ostinato.doctor.evidence import Span
 from ostinato.doctor.finding import Place
 
-_MOST_SPANS = 6000
+_MOST_SPANS = 4000  # as many as a page draws
 _OF_A_CRASH = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
 
 WaitListener = Callable[[str, Place | None, float], None]
@@ -79,9 +79,9 @@ class Notebook:
         """Keep something for the timeline; the oldest are forgotten."""
         self._spans.append((track, name, began_us, us))  # a plain tuple: it is made in every step
 
-    def spans(self) -> tuple[Span, ...]:
-        """Return what was kept for the timeline."""
-        return tuple(Span(*span) for span in list(self._spans))
+    def spans(self, most: int = _MOST_SPANS) -> tuple[Span, ...]:
+        """Return what was kept for the timeline: so many at most, the latest."""
+        return tuple(Span(*span) for span in list(self._spans)[-most:])
 
     def problem(self, text: str) -> None:
         """Say once that something could not be recorded."""

@@ -13,7 +13,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -51,6 +51,7 @@ class Patches:
             functools.update_wrapper(replacement, original)
         except (AttributeError, TypeError):
             replacement.__name__ = name
+        _name_as_found(replacement, owner, name)
         if isinstance(replacement, staticmethod):
             replacement = replacement.__func__
         with self._lock:
@@ -92,6 +93,15 @@ def _set(owner: Any, name: str, value: object) -> None:
         setattr(owner, name, value)
     if _is_index(owner, name):
         stay_no_sequence()
+
+
+def _name_as_found(replacement: Any, owner: Any, name: str) -> None:
+    """Let pickle find a replacement under the name it stands at, and elsewhere the original."""
+    if isinstance(owner, ModuleType):
+        replacement.__module__, replacement.__qualname__ = owner.__name__, name
+    elif isinstance(owner, type):
+        replacement.__module__ = owner.__module__
+        replacement.__qualname__ = f"{owner.__qualname__}.{name}"
 
 
 def _is_index(owner: Any, name: str) -> bool:

@@ -16,6 +16,7 @@ import torch
 
 from ostinato import measure
 from ostinato.doctor.activity import KernelUse, Profile
+from ostinato.doctor.collect.gpu_use import has_gpu, is_capturing, uses_gpu
 from ostinato.doctor.collect.notebook import Notebook
 
 _AFTER_STEPS = 20
@@ -58,14 +59,14 @@ class Profiler:
 
     def start(self) -> None:
         """Wait for the steps."""
-        if not torch.cuda.is_available():
+        if not has_gpu():
             raise OSError("there is no GPU to profile")
 
     def step(self, count: int) -> None:
         """Hear that a step ended: begin after the warm-up, end after a few more."""
         import threading
 
-        if self._found is not None or torch.cuda.is_current_stream_capturing():
+        if self._found is not None or not uses_gpu() or is_capturing():
             return
         if self._profile is None and count >= _AFTER_STEPS:
             self._thread, self._first = threading.get_ident(), count

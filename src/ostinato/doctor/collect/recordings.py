@@ -18,6 +18,7 @@ import torch
 
 from ostinato import instruments
 from ostinato.doctor.collect.captured_inputs import InputsOfCapture
+from ostinato.doctor.collect.gpu_use import has_gpu, is_capturing
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
 from ostinato.doctor.collect.places import bare_place, is_own_code, place_of, users_frame
@@ -109,7 +110,7 @@ class Recordings:
         self._notebook = notebook
         self._patches = patches
         self._told: dict[str, _Told] = {}
-        self._ear = _Ear(self._told, ranges and torch.cuda.is_available())
+        self._ear = _Ear(self._told, ranges and has_gpu())
         self._by_hand: dict[int, _ByHand] = {}
         self._switches: dict[tuple[str, int], _Switch] = {}
         self._reports: dict[int, tuple[Any, Any]] = {}
@@ -118,7 +119,7 @@ class Recordings:
         """Listen, and stand before what captures and replays."""
         instruments.add(self._ear)
         self._patches.replace(Runner, "close", self._around_close)
-        if torch.cuda.is_available():
+        if has_gpu():
             self._patches.replace(torch.cuda.CUDAGraph, "capture_begin", self._around_capture)
             self._patches.replace(torch.cuda.CUDAGraph, "capture_end", self._around_end)
             self._patches.replace(torch.cuda.CUDAGraph, "replay", self._around_replay)
@@ -199,8 +200,7 @@ class Recordings:
     def _note_autocast(self, autocast: Any, frame: FrameType) -> None:
         if getattr(autocast, "_enabled", True) and not getattr(autocast, "_cache_enabled", True):
             return  # without a cache nothing outlives the recording
-        capturing = torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
-        capturing = capturing or _is_being_recorded(frame)
+        capturing = is_capturing() or _is_being_recorded(frame)
         users = users_frame(frame)
         if users is None or not (capturing or self._notebook.here.inside):
             return

@@ -6,8 +6,8 @@ can hold the GIL, so a thread that sleeps in the kernel and yet makes progress f
 stands in line for the GIL; what it lost there is the time that passed, less its time on a CPU and
 its time ready without one. A thread that makes no progress is blocked in a call of its own
 choosing. And where the kernel tells in what a thread sleeps, only those count that sleep as CPython
-does for the GIL: the main thread of a parallel region waits for its workers on the same kind of
-lock, but without a timeout.
+does for the GIL, with a timeout and in the interpreter's own memory: the main thread of a parallel
+region waits for its workers on the same kind of lock, and so does a queue with a timeout.
 
 It looks more seldom when looks take long, so that it takes no more than a hundredth of the time.
 """
@@ -75,7 +75,7 @@ class _Thread:
     lacked_ns: int = 0  # ready, and no CPU to run on
     in_steps: bool = False
     holds: int = 0  # ran while another waited
-    stood: int = 0  # asleep as for the GIL
+    stood: int = 0  # asleep for the GIL
     slept: int = 0  # asleep in something else
     busy: int = 0  # ran, once its steps had begun
     busy_at: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
@@ -127,19 +127,19 @@ class Sampler:
 
     def _run(self) -> None:
         self._notebook.own_this_thread()
-        pause, spent, since = self._interval_s, 0.0, perf_counter()
+        pause, since = self._interval_s, perf_counter()
         while True:
             asked = perf_counter()
             if self._stop.wait(pause):
                 return
-            began, worked = perf_counter(), thread_time()
+            began = perf_counter()
             try:
                 self._look(began - asked, (began - asked - pause) * 1e6)
             except Exception as error:  # noqa: BLE001 - a thread that ended between two lines, or an odd frame
                 self._notebook.problem(f"a sample of the threads failed: {error!r}")
             while self._unread:
                 linecache.getlines(self._unread.pop())
-            spent += thread_time() - worked  # what it waited for the GIL took nobody's time
+            spent = thread_time()  # what it waited for the GIL took nobody's time
             over = spent - _ALLOWANCE_S - _SHARE * (perf_counter() - since)
             pause = self._interval_s if over <= 0 else min(over / _SHARE, _LONGEST_S)
 
@@ -278,7 +278,7 @@ def _wants_the_gil(thread: _Thread) -> bool:
     never seen asleep it may as well have stood at a lock, or lacked a CPU: then it does not count.
     """
     sleep = thread.times.sleep()
-    if sleep is Sleep.FOR_A_WHILE:
+    if sleep is Sleep.FOR_THE_GIL:
         thread.stood += 1
         return True
     if sleep in (Sleep.ON_A_THREAD, Sleep.IN_A_CALL):

@@ -19,20 +19,23 @@ from time import perf_counter_ns
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 
 from ostinato.doctor.activity import Callable_, SignatureUse, Step
+from ostinato.doctor.class_name import class_name
+from ostinato.doctor.collect.gpu_use import has_gpu
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
 from ostinato.doctor.collect.places import here
 from ostinato.doctor.finding import Place
 
-_MOST_STEPS = 4000
+_MOST_STEPS = 2000
 _MOST_CALLABLES = 64
 _MOST_SIGNATURES = 4096
 _MOST_WEIGHTS = 16
 _IDLE = 5.0  # a gap longer than so many calls, and than 50 ms, is no part of a step
 _IDLE_US = 50e3
+_PLAIN = frozenset({int, float, str, bool, type(None)})
 _LOOK_EVERY = 32  # calls, for weights that moved
 
 
@@ -78,7 +81,7 @@ class Steps:
         self._dead: list[_Seen] = []
         self._names: dict[int, str] = {}
         self._marks: _Seen | None = None
-        self._ranges = ranges and torch.cuda.is_available()
+        self._ranges = ranges and has_gpu()
         self.listeners: list[Callable[[int], None]] = []
         self.hear_runner: Callable[[Any, int], None] | None = None
         self.hear_on_loop: Callable[[Place | None, int, int], None] | None = None
@@ -96,11 +99,16 @@ class Steps:
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
         local = self._notebook.here
+        goes_on = original is getattr(torch.nn.Module, "_wrapped_call_impl", None)
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            if is_compiling() or local.inside:
+            if is_dynamo_compiling():  # which must see nothing of ours, not even whether we look
                 return original(module, *args, **kwargs)
-            if local.quiet:
+            if local.inside:  # most calls: of torch's own two functions here one is enough
+                if goes_on and module._compiled_call_impl is None:
+                    return module._call_impl(*args, **kwargs)
+                return original(module, *args, **kwargs)
+            if local.quiet or is_compiling():
                 return original(module, *args, **kwargs)
             began = perf_counter_ns()
             if not local.began:
@@ -108,7 +116,7 @@ class Steps:
             local.inside = local.began = True
             local.waited.clear()
             result: Any = None
-            self._enter(type(module).__name__)
+            self._enter(class_name(module))
             try:
                 result = original(module, *args, **kwargs)
                 return result
@@ -144,7 +152,8 @@ class Steps:
 
     def _enter(self, name: str) -> None:
         if self._ranges:
-            torch.cuda.nvtx.range_push(f"step {name}")
+            words = f"step {name}".encode(errors="replace").decode()  # what NVTX would refuse
+            torch.cuda.nvtx.range_push(words)
 
     def _leave(self) -> None:
         if self._ranges:
@@ -184,12 +193,12 @@ class Steps:
             self.hear_runner(module, seen.calls)
 
     def _meet(self, module: Any) -> _Seen:
-        inner = getattr(module, "_orig_mod", None)
+        inner = module._orig_mod if class_name(module) == "OptimizedModule" else None
         named = module if inner is None else inner
         seen = _Seen(name=_name(named), place=here(3), order=len(self._seen) + len(self._dead))
         seen.alive = weakref.ref(module)
         seen.compiled = inner is not None
-        seen.captured = "graphed" if type(module).__name__ == "Runner" else ""
+        seen.captured = "graphed" if class_name(module) == "Runner" else ""
         return seen
 
     def _known_before(self, met: _Seen) -> _Seen:
@@ -271,12 +280,11 @@ def _callable(seen: _Seen) -> Callable_:
 
 
 def _name(module: Any) -> str:
-    fn = getattr(module, "fn", None)
-    if fn is not None and type(module).__name__ == "Runner":
-        return str(getattr(fn, "__name__", type(fn).__name__))
+    if class_name(module) == "Runner":
+        return str(getattr(module.fn, "__name__", class_name(module.fn)))
     if isinstance(module, torch.jit.ScriptModule):
         return str(module.original_name)
-    return type(module).__name__
+    return class_name(module)
 
 
 def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -287,9 +295,9 @@ def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]
 def _part(value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return (tuple(value.shape), value.dtype)
-    if isinstance(value, int | float | str | bool) or value is None:
+    if type(value) in _PLAIN:  # and not what derives from it, which may do anything
         return value
-    return type(value).__name__
+    return class_name(value)
 
 
 def _sizes(key: tuple[Any, ...]) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from ostinato.doctor.activity import Wait, WaitKind
+from ostinato.doctor.collect.gpu_use import has_gpu, once_used
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
 from ostinato.doctor.collect.places import (
@@ -69,7 +70,7 @@ class Syncs:
         self._notebook = notebook
         self._patches = patches
         self._seen: dict[tuple[str, int, int, int, int], _Seen] = {}
-        self._cuda = torch.cuda.is_available()
+        self._cuda = has_gpu()
         self._mode_before = 0
         self._shows: Any = None
         self._told_by_torch = False
@@ -109,13 +110,15 @@ class Syncs:
 
     def stop(self) -> None:
         """Leave torch's debug mode as it was; the patches are undone together."""
-        self._told_by_torch = False
-        if self._cuda and self._shows is not None:
+        if self._told_by_torch:
             torch.cuda.set_sync_debug_mode(self._mode_before)
+        self._told_by_torch = False
+        if self._shows is not None:
             if warnings.showwarning is self._shows[1]:
                 warnings.showwarning = self._shows[0]
             filters: Any = warnings.filters
             filters[:] = [entry for entry in filters if entry is not self._shows[2]]
+            self._shows = None
 
     def _maker(self, op: str, decide: Decide, caller: int = 1) -> Callable[[Any], Any]:
         local = self._notebook.here
@@ -250,6 +253,11 @@ class Syncs:
         warnings.filterwarnings("always", message=f".*{_SYNC_WARNING}.*")
         self._shows = (shown, show, warnings.filters[0])
         warnings.showwarning = show
+        once_used(self._let_torch_tell)
+
+    def _let_torch_tell(self) -> None:
+        if self._shows is None:  # the watch is over
+            return
         self._mode_before = torch.cuda.get_sync_debug_mode()
         torch.cuda.set_sync_debug_mode("warn")
         self._told_by_torch = True

@@ -12,6 +12,8 @@ import os
 import platform
 from enum import Enum
 
+from ostinato.doctor.collect.interpreter_state import interpreter_state
+
 # Called with the GIL held: `os.pread` lets it go, and in a crowd has it back 100 ms later.
 _LIBRARY = ctypes.PyDLL(None)
 _OPEN, _PREAD, _CLOSE, _READLINK = (
@@ -30,8 +32,8 @@ class Sleep(Enum):
     """In what a thread sleeps, as the kernel sees it."""
 
     AWAKE = "awake"  # or ready to run
-    FOR_A_WHILE = "for a while"  # on a futex with a timeout: so CPython waits for the GIL
-    ON_A_THREAD = "on a thread"  # on a futex without one: a lock, or the end of a parallel region
+    FOR_THE_GIL = "for the GIL"  # on a futex with a timeout, in the memory of the interpreter
+    ON_A_THREAD = "on a thread"  # on any other futex: a lock, or the end of a parallel region
     IN_A_CALL = "in a call"  # read, poll, nanosleep
     UNKNOWN = "unknown"
 
@@ -72,7 +74,9 @@ class ThreadTimes:
         if words[0] != _FUTEX:
             return Sleep.IN_A_CALL
         has_timeout = len(words) > 4 and words[4] != b"0x0"
-        return Sleep.FOR_A_WHILE if has_timeout else Sleep.ON_A_THREAD
+        state = interpreter_state()  # where that is not known, any timeout is taken for the GIL's
+        is_gil = has_timeout and (state is None or int(words[1], 16) in state)
+        return Sleep.FOR_THE_GIL if is_gil else Sleep.ON_A_THREAD
 
     def close(self) -> None:
         """Let go of the file, unless the program has closed it and has another under its number."""

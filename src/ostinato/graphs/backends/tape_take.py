@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from ostinato.graphs.backends.tape_program import Call, Program
 from ostinato.graphs.backends.tape_record import Recorder
@@ -26,6 +27,12 @@ from ostinato.graphs.observe_host import HostWatcher
 from ostinato.graphs.observe_notes import Refusal
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.tree import flatten
+
+_UNSEEN = "a tensor is used that was made by an earlier run, or made unseen"
+_MADE_INSIDE = (
+    "a run that makes a Parameter makes it unseen; use the tensor that it is made of, or make it "
+    "once outside the function"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +99,12 @@ def strangers(
         for tensor in now:
             storage = tensor.untyped_storage()
             if storage.nbytes() and storage.data_ptr() not in known:
+                kind = "Parameter" if isinstance(tensor, Parameter) else "tensor"
                 return Refusal(
                     Reason.PYTHON_SIDE_EFFECT,
-                    "a tensor of shape " + str(tuple(tensor.shape)),
+                    f"a {kind} of shape {tuple(tensor.shape)}",
                     recorded.first_use_of(tensor),
-                    "a tensor is used that was made by an earlier run, or made unseen",
+                    _MADE_INSIDE if kind == "Parameter" else _UNSEEN,
                 )
     return None
 

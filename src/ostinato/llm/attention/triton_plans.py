@@ -8,9 +8,12 @@ plain sum reads 4.2 TB/s. Microseconds of one launch, rows x cached tokens:
     32 x 2, 2                                6.3     13.9
     32 x 2, 4                                        16.0       80                  505 (4.25 TB/s)
 
-In a whole step of 256 rows with 192 tokens each (2026-11-30), 8 programs of one warp are better for
-Llama-3-8B (8.31 ms instead of 8.45 for all layers) and 1B (1.68, 1.80), not for SmolLM2 (1.37,
-1.31).
+In a whole step with 192 tokens a row, as programs per processor, keys x warps (2026-11-30):
+
+    rows    Llama-3-8B        Llama-3.2-1B     SmolLM2-135M
+    8       8, 32 x 1         8, 32 x 1        8, 32 x 1      2 to 5 % quicker than 2, 64 x 4
+    32      2, 64 x 4         2, 64 x 4        8, 32 x 1      SmolLM2: 16 %
+    256     16, 16 x 1        8, 32 x 1        6, 32 x 2      8B: 3 % quicker than 8, 32 x 1
 
 A few rows want short blocks, for there are few blocks at all; many short rows want many small
 programs, which hide each other's beginnings and ends. One loop over the blocks of all of a
@@ -36,8 +39,9 @@ if TYPE_CHECKING:
 # Bytes of one head's key beyond which registers and shared memory hold only small tiles.
 _WIDE_BYTES = 256
 _FEW_HEADS = 8
+_HALF_WIDE = 64
 # From so many cached tokens on, keys are not read by each query head of their own.
-_LONG = 4096
+LONG = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +106,16 @@ def decode_plans(
     if is_invariant:
         return DecodePlans((), (some,), shape.heads)
     few = plan(2, block=32, warps=2, stages=5)
-    many = plan(8, block=32, warps=1, stages=4)
+    small = plan(8, block=32, warps=1, stages=4)
+    many = plan(16, block=16, warps=1, stages=4) if shape.head_dim > _HALF_WIDE else small
+    short = FewRowsPlan(2, 256, 8, long=LONG)
+    if shape.head_dim > _HALF_WIDE:
+        short = FewRowsPlan(8, 32, 2, long=LONG)
     if shape.kv_heads < _FEW_HEADS:
-        many = plan(6, block=32, warps=2, stages=5)
-    short = FewRowsPlan(2, 256, 8, long=_LONG)
-    if shape.head_dim > 64:
-        short = FewRowsPlan(8, 32, 2, long=_LONG)
-    return DecodePlans((4, 32), (few, some, many), shape.heads, (4,), (short,))
+        many, up_to = plan(6, block=32, warps=2, stages=5), (4, 8)
+        nexts = (short, FewRowsPlan(1, 256, 8, long=LONG))
+        return DecodePlans((4, 128), (few, small, many), shape.heads, up_to, nexts)
+    return DecodePlans((4, 16, 32), (few, small, some, many), shape.heads, (4,), (short,))
 
 
 def prefill_plan(shape: AttentionShape, dtype: torch.dtype) -> PrefillPlan:
@@ -118,4 +125,4 @@ def prefill_plan(shape: AttentionShape, dtype: torch.dtype) -> PrefillPlan:
         return PrefillPlan(max(32, least), block=32, warps=8, stages=1)
     if shape.head_dim > 128:
         return PrefillPlan(max(64, least), block=32, warps=4, stages=2)
-    return PrefillPlan(128 if shape.head_dim > 64 else 64, block=64, warps=4, stages=3)
+    return PrefillPlan(128 if shape.head_dim > _HALF_WIDE else 64, block=64, warps=4, stages=3)

@@ -16,13 +16,15 @@ import torch
 import triton
 import triton.language as tl
 
+from ostinato.llm.sampling_state import pack
+
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ostinato.llm.resident_moves import Coming
     from ostinato.llm.resident_state import Ending, ResidentState
 
-_ROW, _ENDING, _LENGTH, _TOKEN, _POSITION, _LAST, _HEAD = range(7)
+_HEAD = 6  # a row, how it stands, tokens known, and its place: the last token and two positions
 _BLOCK = 2048
 
 
@@ -90,17 +92,15 @@ def _write(
     endings: Mapping[int, Ending],
     coming: Mapping[int, Coming],
 ) -> None:
-    for at, (row, ending) in enumerate(endings.items()):
-        line = whole_RF[at]
-        line[_ROW], line[_ENDING], line[_LENGTH] = row, int(ending), 0
-        came = coming.get(row)
-        if came is not None:
-            ids = came.arrival.ids
-            line[_LENGTH] = len(ids)
-            line[_TOKEN:_HEAD] = came.place
-            line[_HEAD:] = came.arrival.whole_F
-            real_RF[at] = came.arrival.real_F
-            ids_RL[at, : len(ids)] = ids
+    came, left = list(coming.items()), [row for row in endings if row not in coming]
+    whole_RF[:, :_HEAD] = [
+        *((row, int(endings[row]), len(each.arrival.ids), *each.place) for row, each in came),
+        *((row, int(endings[row]), 0, 0, 0, 0) for row in left),
+    ]
+    if came:
+        here = slice(len(came))
+        arrivals = [each.arrival for _, each in came]
+        pack(arrivals, whole_RF[here, _HEAD:], real_RF[here], ids_RL[here])
 
 
 # Sizes that vary from call to call must not make one kernel each.

@@ -72,7 +72,8 @@ class PagePool:
         Raises:
             InternalError: OST5190, nobody holds the page.
         """
-        self._check_held(page, "shared")
+        if not 0 < page < self._pages or not self._holders[page]:
+            raise _unheld(page, "shared")
         self._holders[page] += 1
 
     def release(self, page: int) -> int:
@@ -81,16 +82,12 @@ class PagePool:
         Raises:
             InternalError: OST5190, nobody holds the page.
         """
-        self._check_held(page, "released")
-        self._holders[page] -= 1
-        left = self._holders[page]
+        if not 0 < page < self._pages or not self._holders[page]:
+            raise _unheld(page, "released")
+        left = self._holders[page] = self._holders[page] - 1
         if left == 0:
             self._free.append(page)
         return left
-
-    def _check_held(self, page: int, what: str) -> None:
-        if not 0 < page < self._pages or self._holders[page] == 0:
-            raise corrupt(f"page {page} was {what}, but nobody holds it")
 
     def check_integrity(self, holders: Mapping[int, int] | None = None) -> None:
         """Check that every page is either free or held, and by no more and no less than it says.
@@ -114,6 +111,10 @@ class PagePool:
                     f"page {page} counts {self._holders[page]} holders and has "
                     f"{holders.get(page, 0)}"
                 )
+
+
+def _unheld(page: int, what: str) -> InternalError:
+    return corrupt(f"page {page} was {what}, but nobody holds it")
 
 
 def corrupt(problem: str) -> InternalError:

@@ -31,12 +31,10 @@ class PageKeys:
         page_tokens: Tokens in a full page.
     """
 
-    __slots__ = ("_keys", "_page_tokens", "_root")
+    __slots__ = ("_keys", "_page_tokens", "_salt")
 
     def __init__(self, salt: str, page_tokens: int) -> None:
-        # A salt is compared and never shown, so half a character is as good as a whole one.
-        content = salt.encode(errors="surrogatepass")
-        self._root = blake2b(content, digest_size=_DIGEST_BYTES, person=b"salt").digest()
+        self._salt = salt
         self._page_tokens = page_tokens
         self._keys: list[bytes] = []
 
@@ -47,13 +45,23 @@ class PageKeys:
             pages: At most as many as `tokens` fills.
             tokens: The same sequence at every call, though it may have grown.
         """
-        size = self._page_tokens
+        known, size = len(self._keys), self._page_tokens
         assert pages * size <= len(tokens)
-        for page in range(len(self._keys), pages):
-            before = self._keys[-1] if self._keys else self._root
-            content = array("q", tokens[page * size : (page + 1) * size]).tobytes()
-            self._keys.append(blake2b(before + content, digest_size=_DIGEST_BYTES).digest())
+        if known < pages:
+            before = self._keys[-1] if known else self._root()
+            # As the rows of a state hold ids, of all pages at once: array("i") refuses larger ones.
+            content = array("i", tokens[known * size : pages * size])
+            memory, page_bytes = content.tobytes(), size * content.itemsize
+            for at in range(0, len(memory), page_bytes):
+                page = before + memory[at : at + page_bytes]
+                before = blake2b(page, digest_size=_DIGEST_BYTES).digest()
+                self._keys.append(before)
         return self._keys[:pages]
+
+    def _root(self) -> bytes:
+        # A salt is compared and never shown, so half a character is as good as a whole one.
+        content = self._salt.encode(errors="surrogatepass")
+        return blake2b(content, digest_size=_DIGEST_BYTES, person=b"salt").digest()
 
 
 @dataclass(frozen=True, slots=True)

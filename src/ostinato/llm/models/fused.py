@@ -53,26 +53,18 @@ if TYPE_CHECKING:
     from ostinato.llm.models.llama import LlamaDecoder, LlamaLayer
 
 
-_EARLY_BATCH_HIDDEN = 1024
-"""Narrower models start the kernels of a batch one after the other: on an H200, SmolLM2-135M's gave
-other last bits with early launches at 16, 64 and 100 rows, and what was done about it since has not
-been tried there (decision 0014)."""
-
-
 @dataclass(frozen=True, slots=True)
 class Fused:
     """A decoder's layers, fused.
 
     Attributes:
         is_early: Whether kernels begin before the one ahead has ended.
-        batch_is_early: Whether they do so for more than one token, too.
     """
 
     decoder: LlamaDecoder
     plans: LayerPlans
     room: SplitRoom
     is_early: bool
-    batch_is_early: bool
 
     @classmethod
     def of(cls, decoder: LlamaDecoder) -> Fused:
@@ -80,15 +72,11 @@ class Fused:
         is_quantised = any(isinstance(each, QuantizedLinear) for each in decoder.modules())
         plans = plans_for(sizes_of(decoder.config), is_quantised=is_quantised)
         device = decoder.embedding.weight.device
-        early = can_begin_early(device)
-        proven = decoder.config.hidden >= _EARLY_BATCH_HIDDEN
-        return cls(decoder, plans, SplitRoom.empty(device), early, early and proven)
+        return cls(decoder, plans, SplitRoom.empty(device), can_begin_early(device))
 
     @property
     def description(self) -> str:
         """What serves how many tokens, for reports."""
-        if self.is_early and not self.batch_is_early:
-            return self.plans.description + ", launched early for one token"
         return self.plans.description + (
             ", launched early" if self.is_early else ", launched one after the other"
         )
@@ -106,7 +94,7 @@ class Fused:
             Safe, if the attention backend is.
         """
         decoder = self.decoder
-        early = self.is_early if len(tokens_N) == 1 else self.batch_is_early
+        early = self.is_early
         x_NE, cos_NC, sin_NC = begin_rows(
             tokens_N,
             positions_N,

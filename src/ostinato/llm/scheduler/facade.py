@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from ostinato.llm.kv.pages import PagePool
 from ostinato.llm.kv.prefix import PrefixIndex
@@ -133,7 +134,8 @@ class Scheduler:
         note = self._under_way.popleft()
         over = dict(finished or {})
         self._book_tokens(note, tokens, over)
-        self._book_written(note, over)
+        self._book_prefilled(note)
+        self._publish(note, over)
         living = {name: over[name] for name in over if name in self._ledger.live}
         for name, reason in living.items():
             if reason is FinishReason.ERROR:
@@ -144,50 +146,40 @@ class Scheduler:
     def _book_tokens(
         self, note: Note, tokens: Mapping[str, Sequence[int]], over: dict[str, FinishReason]
     ) -> None:
-        for row in note.decode:
-            progress = row.progress
-            progress.in_flight -= row.steps
+        late = dict(tokens)
+        for progress in note.decode:
+            steps = progress.steps_of(note.steps)
+            progress.in_flight -= steps
+            new = late.pop(progress.request_id, ())
             if progress.is_live:
-                new = tokens.get(progress.request_id, ())
-                assert len(new) <= row.steps, f"{progress.request_id} brought {len(new)} tokens"
+                assert len(new) <= steps, f"{progress.request_id} brought {len(new)} tokens"
                 self._book_new(progress, new, over)
-        self._book_late(note, tokens, over)
-
-    def _book_late(
-        self, note: Note, tokens: Mapping[str, Sequence[int]], over: dict[str, FinishReason]
-    ) -> None:
-        """Book what rows brought that the plan thought to have their last tokens under way.
-
-        A launch before was cut short, so that they had some left; they have the pages for those.
-        """
-        planned = {row.progress.request_id for row in note.decode}
-        for request_id, new in tokens.items():
-            progress = self._ledger.live.get(request_id)
-            if request_id not in planned and progress is not None:
-                self._book_new(progress, new, over)
+        # The plan thought these to have their last tokens under way. A launch before was cut short,
+        # so that they had some left; they have the pages for those.
+        for request_id, new in late.items():
+            if request_id in self._ledger.live:
+                self._book_new(self._ledger.live[request_id], new, over)
 
     def _book_new(
         self, progress: Progress, new: Sequence[int], over: dict[str, FinishReason]
     ) -> None:
-        self._ledger.append(progress, list(new))
-        if progress.new_tokens >= progress.budget:
+        if self._ledger.append(progress, new):
             over.setdefault(progress.request_id, FinishReason.LENGTH)
-        # In a row it is still in the one that ran: none comes back with tokens under way.
-        if progress.row is not None:
-            progress.written = max(progress.written, len(progress.tokens) - 1)
 
-    def _book_written(self, note: Note, over: Mapping[str, FinishReason]) -> None:
+    def _book_prefilled(self, note: Note) -> None:
         for chunk in note.prefill:
             progress = chunk.progress
             if progress.row is not None and progress.stay == chunk.stay:
                 progress.written = max(progress.written, chunk.end)
-        launched = [chunk.progress for chunk in note.prefill] + [
-            row.progress for row in note.decode
-        ]
-        for progress in launched:
-            is_broken = over.get(progress.request_id) is FinishReason.ERROR
-            if progress.is_live and progress.row is not None and not is_broken:
-                self._ledger.holdings.publish(progress)
+
+    def _publish(self, note: Note, over: Mapping[str, FinishReason]) -> None:
+        """Let others find what is written now, but for what ended in an error."""
+        launched = chain((chunk.progress for chunk in note.prefill), note.decode)
+        self._ledger.holdings.publish(
+            progress
+            for progress in launched
+            if over.get(progress.request_id) is not FinishReason.ERROR
+        )
 
     def restart(self) -> tuple[str, ...]:
         """Send all running requests back to be prefilled again, and forget what is cached.
@@ -217,13 +209,17 @@ class Scheduler:
         """Return the row of a living request, the same as long as it runs; None while it waits."""
         return self._living(request_id).row
 
-    def pages_of(self, request_id: str) -> tuple[int, ...]:
-        """Return the pages of a living request, in the order of its tokens."""
-        return tuple(self._living(request_id).pages)
+    def pages_of(self, request_id: str, start: int = 0) -> tuple[int, ...]:
+        """Return the pages of a living request from `start` on, in the order of its tokens."""
+        return tuple(self._living(request_id).pages[start:])
 
     def tokens_of(self, request_id: str) -> tuple[int, ...]:
         """Return prompt and answer of a living request, as far as they are booked."""
         return tuple(self._living(request_id).tokens)
+
+    def stretch_of(self, request_id: str, start: int, count: int) -> tuple[int, ...]:
+        """Return `count` of those tokens, from `start` on."""
+        return tuple(self._living(request_id).tokens[start : start + count])
 
     def budget_of(self, request_id: str) -> int:
         """Return the most new tokens a living request gets, from the beginning of its answer."""

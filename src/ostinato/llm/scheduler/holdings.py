@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ostinato.llm.kv.pages import PagePool
 from ostinato.llm.kv.prefix import Found, PrefixIndex
@@ -65,17 +65,18 @@ class Holdings:
         for page in reversed(pages):
             self._pool.release(page)
 
-    def publish(self, progress: Progress) -> None:
-        """Make a request's full written pages known to the index."""
-        if self._prefix is None or not progress.is_shareable:
+    def publish(self, progresses: Iterable[Progress]) -> None:
+        """Make the full written pages of those that have rows known to the index."""
+        if self._prefix is None:
             return
-        full = progress.written // self._page_tokens
-        if full <= progress.indexed:
-            return
-        keys = progress.keys.first(full, progress.tokens)
-        for at in range(progress.indexed, full):
-            self._prefix.insert(keys[at], progress.pages[at])
-        progress.indexed = full
+        for progress in progresses:
+            full = progress.written // self._page_tokens
+            if full <= progress.indexed or progress.row is None or not progress.is_shareable:
+                continue
+            keys = progress.keys.first(full, progress.tokens)
+            for at in range(progress.indexed, full):
+                self._prefix.insert(keys[at], progress.pages[at])
+            progress.indexed = full
 
     def disown(self, progress: Progress) -> None:
         """Let nobody find the pages of a request that ended in an error, whoever wrote them."""

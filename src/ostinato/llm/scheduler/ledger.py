@@ -6,6 +6,9 @@ Each method is one entry that leaves the books whole. What should happen is deci
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
 from ostinato.llm.kv.pages import PagePool
 from ostinato.llm.kv.prefix import Found, PageKeys, PrefixIndex
 from ostinato.llm.limits import Limits
@@ -74,6 +77,11 @@ class Ledger:
             )
         return min(model, paged) - prompt_tokens
 
+    @property
+    def can_admit(self) -> bool:
+        """Whether somebody waits, and a row is free."""
+        return len(self.waiting) > 0 and self.rows.free > 0
+
     def admit(self, progress: Progress, found: Found, left_over: int) -> bool:
         """Give a waiting request a row and the pages up to its first new token.
 
@@ -106,18 +114,16 @@ class Ledger:
 
     def may_grow(self, progress: Progress) -> bool:
         """Return whether a running request may yet need more pages than it has."""
-        return self.limits.pages_for(progress.final_tokens) > len(progress.pages)
+        return progress.final_tokens > len(progress.pages) * self.limits.page_tokens
 
-    def pages_short(self, progress: Progress, steps: int) -> int:
-        """Return how many pages a running request lacks for a launch of `steps`."""
-        return max(0, self.limits.pages_for(progress.tokens_after(steps)) - len(progress.pages))
-
-    def grow(self, progress: Progress, steps: int) -> bool:
-        """Grant a running request the pages for a launch of `steps`; False if too few are left."""
-        granted = self.holdings.grant(self.pages_short(progress, steps))
+    def grow(self, short: Mapping[Progress, int]) -> bool:
+        """Grant running requests as many pages as they lack; False, and no change, if too few."""
+        granted = self.holdings.grant(sum(short.values()))
         if granted is None:
             return False
-        progress.pages += granted
+        pages = iter(granted)
+        for progress, count in short.items():
+            progress.pages += islice(pages, count)
         return True
 
     def preempt(self, progress: Progress) -> None:
@@ -142,8 +148,13 @@ class Ledger:
         self.rows.give_back(progress.row)
         self.holdings.release(progress.leave_row())
 
-    def append(self, progress: Progress, tokens: list[int]) -> None:
-        """Add the tokens that a launch brought to a living request."""
+    def append(self, progress: Progress, tokens: Sequence[int]) -> bool:
+        """Add what a launch brought to a living request; return whether its budget is used up."""
         progress.tokens += tokens
+        known = len(progress.tokens)
         if progress.row is None:
             self.waiting.lengthened(len(tokens))
+        elif progress.written < known - 1:
+            # In a row it is still in the one that ran: none comes back with tokens under way.
+            progress.written = known - 1
+        return known > progress.final_tokens

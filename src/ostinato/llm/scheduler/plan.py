@@ -36,7 +36,8 @@ class Plan:
         preempted: Take these out of their rows; they wait again and will be prefilled again.
         prefill: Chunks to prefill, at most `Limits.prefill_tokens` tokens together.
         joining: Put these in their rows: they decode for the first time since their admission.
-        grown: Rows of `decode` that have been running and now have more pages than before.
+        grown: Rows of `decode` that have been running and now have more pages than before, none of
+            `joining` among them.
         decode: Rows that run in the launch, first rank first.
         steps: Decode steps of the launch, 0 if nothing decodes. Every row of `decode` has the
             pages for them, or for as many as its budget leaves.
@@ -59,10 +60,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What a launched plan has under way, by request and not by name: a name can be used again."""
+    """What a launched plan has under way, by request and not by name: a name can be used again.
+
+    Attributes:
+        decode: The rows of the launch.
+        steps: Its steps. No more tokens may come of a row than it runs of them.
+    """
 
     prefill: tuple[PrefillNote, ...]
-    decode: tuple[DecodeNote, ...]
+    decode: tuple[Progress, ...]
+    steps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +79,3 @@ class PrefillNote:
     progress: Progress
     stay: int
     end: int
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeNote:
-    """A decode row under way for so many steps: no more tokens than that may come of it."""
-
-    progress: Progress
-    steps: int

@@ -32,6 +32,9 @@ class Progress:
         cached: Prompt tokens that were found in the prefix index at the first admission.
         is_live: False once it is finished or cancelled.
         is_shareable: False if its pages hold what other requests must not find.
+        request_id: That of the request.
+        is_single: Whether each token has to be known before the next may be drawn.
+        final_tokens: How many tokens have keys and values when the budget is used up.
     """
 
     request: Request
@@ -50,10 +53,15 @@ class Progress:
     cached: int | None = None
     is_live: bool = True
     is_shareable: bool = True
+    # Of a request and a budget that never change, and asked of every row in every plan.
+    request_id: str = field(init=False)
+    is_single: bool = field(init=False)
+    final_tokens: int = field(init=False)
 
-    @property
-    def request_id(self) -> str:
-        return self.request.request_id
+    def __post_init__(self) -> None:
+        self.request_id = self.request.request_id
+        self.is_single = self.request.params.schema is not None
+        self.final_tokens = len(self.request.prompt_ids) + self.budget - 1
 
     @property
     def new_tokens(self) -> int:
@@ -63,7 +71,12 @@ class Progress:
     @property
     def remaining(self) -> int:
         """How many tokens will surely be left to ask for after the plans under way."""
-        return self.budget - self.new_tokens - self.in_flight
+        return self.final_tokens + 1 - len(self.tokens) - self.in_flight
+
+    @property
+    def most_steps(self) -> int:
+        """How many steps of one launch could run it."""
+        return 1 if self.is_single else self.remaining
 
     @property
     def to_prefill(self) -> int:
@@ -71,32 +84,27 @@ class Progress:
         return self.goal - self.planned
 
     @property
-    def is_single(self) -> bool:
-        """Whether each token has to be known before the next may be drawn."""
-        return self.request.params.schema is not None
-
-    @property
     def can_decode(self) -> bool:
         """Whether a launch could bring it another token."""
-        waits_for_token = self.is_single and self.in_flight > 0
-        return self.to_prefill <= 0 and self.remaining > 0 and not waits_for_token
+        if self.planned < self.goal or (self.is_single and self.in_flight):
+            return False
+        return len(self.tokens) + self.in_flight <= self.final_tokens
 
     def steps_of(self, launch_steps: int) -> int:
         """Return how many steps of a launch run this request, unless it ends before."""
         return 1 if self.is_single else launch_steps
 
-    def tokens_after(self, launch_steps: int) -> int:
-        """Return how many tokens may have keys and values after one more launch.
+    def pages_short(self, launch_steps: int, page_tokens: int) -> int:
+        """Return how many pages it lacks for one more launch.
 
-        The newest token never has: it is the next step's input.
+        The newest token never has keys and values: it is the next step's input.
         """
-        steps = self.in_flight + self.steps_of(launch_steps)
-        return min(len(self.tokens) - 1 + steps, self.final_tokens)
-
-    @property
-    def final_tokens(self) -> int:
-        """How many tokens have keys and values when the budget is used up."""
-        return len(self.request.prompt_ids) + self.budget - 1
+        steps = 1 if self.is_single else launch_steps
+        tokens = len(self.tokens) - 1 + self.in_flight + steps
+        if tokens > self.final_tokens:
+            tokens = self.final_tokens
+        short = tokens - len(self.pages) * page_tokens
+        return -(-short // page_tokens) if short > 0 else 0
 
     def leave_row(self) -> list[int]:
         """Forget row and pages, and return the pages to be released."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from operator import attrgetter
 
 from ostinato.llm.limits import Limits
 from ostinato.llm.refusals import queue_full
 from ostinato.llm.scheduler.progress import Progress
 
-
-def _rank(progress: Progress) -> tuple[float, int]:
-    return progress.rank
+by_rank = attrgetter("rank")
 
 
 class Ranked:
@@ -38,11 +37,14 @@ class Ranked:
 
     def add(self, progress: Progress) -> None:
         """Put one where its rank belongs."""
-        insort(self._in_order, progress, key=_rank)
+        if not self._in_order or self._in_order[-1].rank < progress.rank:  # nearly every newcomer
+            self._in_order.append(progress)
+        else:
+            insort(self._in_order, progress, key=by_rank)
 
     def remove(self, progress: Progress) -> None:
         """Take one out, which must be there."""
-        at = bisect_left(self._in_order, progress.rank, key=_rank)
+        at = bisect_left(self._in_order, progress.rank, key=by_rank)
         assert self._in_order[at] is progress
         del self._in_order[at]
 

@@ -3,7 +3,8 @@
 The bytes of a batch's requests, one behind the other, are the batch's tensor; `graphed` pads its
 rows up to a recorded size and cuts the outputs back. Where the batched call raises, every request
 runs alone, so that one bad request fails alone. Where padding has been seen to change an answer,
-rows depend on each other, and from then on no request runs with those of other clients.
+rows depend on each other, and from then on no request runs with those of other clients; that is
+looked for before the first batch is answered.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ class Model:
         self.outputs: dict[str, TensorSpec] = {}
         self.rows = 0
         self.mixes_rows = False
+        # A runner that somebody brings has sizes of its own, which are not known here.
+        self._is_untried = not isinstance(servable.fn, Runner)
         self._device = torch.device(servable.device)
         _check_arguments(servable)
         self._call: Callable[..., Any] = servable.fn
@@ -138,6 +141,10 @@ class Model:
         """
         if self.mixes_rows and len(batch) > 1:
             return self._run_alone(batch)
+        if len(batch) > 1:
+            self._try_padding(batch)
+            if self.mixes_rows:
+                return self._run_alone(batch)
         try:
             answers: list[Arrays | OstinatoError] = list(self._run_together(batch))
         except Exception as error:  # noqa: BLE001 - it becomes the answer of one request
@@ -150,6 +157,35 @@ class Model:
 
     def _run_alone(self, batch: Sequence[Arrays]) -> list[Arrays | OstinatoError]:
         return [self.run([one])[0] for one in batch]
+
+    def _try_padding(self, batch: Sequence[Arrays]) -> None:
+        """Before rows of several clients share a run for the first time, see whether they mix.
+
+        Only padding shows that, and a batch that fills its size has none: so it is run once with a
+        row more, the last one again, or, where no larger size is recorded, with a row less.
+        """
+        sizes = self.servable.batch_sizes
+        rows = sum(next(iter(one.values())).rows for one in batch)
+        padded = rows if rows not in sizes else rows + 1 if rows < max(sizes) else rows - 1
+        if not self._is_untried or padded in sizes or all(one == batch[0] for one in batch):
+            return  # of equal rows nothing can be seen
+        self._is_untried = False
+        if padded == rows:
+            return  # the run itself will show it, and its answers are not given out then
+        joined = {name: self._join(name, batch) for name in self.servable.inputs}
+        if padded > rows:
+            tried = [*range(rows), rows - 1]
+        else:  # without one whose absence leaves rows that differ
+            differ = any(bool((each[1:] != each[1]).any()) for each in joined.values())
+            tried = list(range(1, rows) if differ else range(padded))
+        try:
+            with torch.no_grad():
+                self._call(**{name: each[tried] for name, each in joined.items()})
+        except Exception as error:  # noqa: BLE001 - the run itself will say so
+            _look_for_lost_device(error)
+            self._is_untried = True
+            return
+        self._look_for_mixed_rows()
 
     def _look_for_mixed_rows(self) -> None:
         last = self.runner.last

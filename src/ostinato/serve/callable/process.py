@@ -28,6 +28,7 @@ from ostinato.serve.callable.faults import Failure, failed, not_started
 from ostinato.serve.callable.in_process import InProcess
 from ostinato.serve.callable.model import DeviceLost, Model
 from ostinato.serve.callable.setup import EXIT_DEVICE_LOST, EXIT_FAILED, EXIT_UNFIT, Setup
+from ostinato.serve.collector import set_loaded_aside
 from ostinato.serve.metrics import Metrics
 from ostinato.serve.peers import answer_in_thread
 
@@ -114,6 +115,7 @@ async def serve(setup: Setup) -> None:
     if setup.name:
         _tell_metrics(setup, service, model)
     await service.warm()
+    set_loaded_aside()
 
     async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await _FrontEnd(service, reader, writer).serve()

@@ -30,6 +30,7 @@ _ROLES: Final[Mapping[str, str]] = MappingProxyType(
         "OST5063": "schema",
         "OST5064": "schema",
         "OST5065": "schema",
+        "OST6032": "schema",
     }
 )
 _WORDS: Final = (

@@ -90,9 +90,10 @@ def prompts_of(given: str | Sequence[Any]) -> list[Prompt]:
     given = list(given)
     if not given:
         raise HttpProblem(400, "there is no prompt; send a text or token ids", param="prompt")
-    if all(isinstance(one, int) for one in given):
+    kinds = set(map(type, given))  # JSON's own: of the ids of a long prompt there is one
+    if kinds == {int}:
         return [given]
-    if any(isinstance(one, int) for one in given):
+    if int in kinds:
         raise HttpProblem(
             400, "a prompt is a text or token ids, not both; send a list of one", param="prompt"
         )

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import UNSET
 
 from ostinato.errors import UsageError
-from ostinato.llm.params import SamplingParams
 from ostinato.llm.structured import Schema, read_schema
+from ostinato.serve.known_params import read_params
 from ostinato.serve.openai.errors import HttpProblem
 from ostinato.serve.openai.fields import ChatRequest, CompletionRequest, ResponseFormat, Sampled
 from ostinato.serve.openai.response_fields import ResponseRequest
@@ -201,7 +201,7 @@ def checked(options: dict[str, Any], names: Mapping[str, str] | None = None) -> 
         HttpProblem: 400, a value is out of its range.
     """
     try:
-        SamplingParams.read(options)
+        read_params(options)
     except UsageError as error:
         said = f"{error.args[0]}; {error.remedy}"
         option = _option_of(error, options)
