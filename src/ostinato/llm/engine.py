@@ -32,7 +32,7 @@ from ostinato.llm.loop import Loop
 from ostinato.llm.models.weights import check, source_of
 from ostinato.llm.request import Request, SamplingParams
 from ostinato.llm.shapes import ShapeProfile, check_place
-from ostinato.llm.standing import EngineCounts, Health, counts_of, health_of
+from ostinato.llm.standing import EngineCounts, Health
 from ostinato.llm.stream import Channel, Stream
 from ostinato.llm.structured import read_schema
 from ostinato.llm.values import Check, read_timeout
@@ -327,12 +327,12 @@ class Engine:
 
     def health(self) -> Health:
         """Say whether the engine works; never waits for a step."""
-        return health_of(self._loop, self._core)
+        return self._loop.health()
 
     def counts(self) -> EngineCounts:
         """Return how things stand; never waits for a step."""
         self._loop.require_own_process()
-        return counts_of(self._core)
+        return self._core.tally.counts(self._core.books)
 
     def report(self) -> Report:
         """Return what happened to the recordings of the decode step."""

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from ostinato.llm.sampling import Level, level_of
-from ostinato.llm.sampling_state import bring
 from ostinato.llm.scheduler import Chunk
+from ostinato.llm.sending import bring
 
 if TYPE_CHECKING:
     from torch import Tensor

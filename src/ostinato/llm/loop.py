@@ -31,6 +31,7 @@ from ostinato.llm.faults import (
 )
 from ostinato.llm.reply import Event, Reply
 from ostinato.llm.request import FinishReason
+from ostinato.llm.standing import Health
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -185,6 +186,25 @@ class Loop:
     def is_refusing(self) -> bool:
         """Whether new requests are refused."""
         return self._refusal is not None
+
+    def health(self) -> Health:
+        """Say whether it works; never waits for a step."""
+        if self.is_foreign:  # its locks may be held by threads that are not here
+            elsewhere = str(in_another_process().args[0])
+            return Health(
+                False, elsewhere, is_taking=False, idle_s=0.0, living=False, is_warm=False
+            )
+        fault = self.fault
+        is_dead = fault is None and not self.is_running
+        why = str(fault.args[0]) if fault else "the engine is closed" if is_dead else None
+        return Health(
+            is_healthy=why is None,
+            why=why,
+            is_taking=not self.is_refusing,
+            idle_s=monotonic() - self.last_step_s,
+            living=not self._core.is_idle,
+            is_warm=self._core.warming.is_done,
+        )
 
     def _run(self) -> None:
         try:

@@ -36,7 +36,7 @@ from ostinato.llm.resident_state import ResidentState
 from ostinato.llm.resident_step import ResidentStep
 from ostinato.llm.sampling import Level, level_of
 from ostinato.llm.sampling_fused import FUSED_LEVELS, FusedEnd, can_fuse
-from ostinato.llm.sampling_state import bring, send
+from ostinato.llm.sending import bring, send
 
 if TYPE_CHECKING:
     from ostinato.llm.models.decoder import Decoder

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 
 from ostinato.llm.resident_state import Ending, ResidentState
-from ostinato.llm.sampling_state import Arrival, bring
+from ostinato.llm.sampling_state import Arrival
+from ostinato.llm.sending import bring
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from torch import Tensor
 from ostinato.errors import UsageError
 from ostinato.llm.params import SamplingParams
 from ostinato.llm.sampling_draws import MOST_VOCABULARY, hash_seed
+from ostinato.llm.sending import bring
 
 STOP_ROOM = 32
 """Stop ids that fit in a row, those of the model included."""
@@ -378,17 +379,3 @@ def _check_room(what: str, given: int, room: int) -> None:
             code="OST5020",
             remedy=f"give at most {room} {what}",
         )
-
-
-def bring(content: Tensor, device: torch.device) -> Tensor:
-    """Return a copy of host content on the device without waiting for the stream."""
-    if device.type != "cuda":
-        return content
-    return content.pin_memory().to(device, non_blocking=True)
-
-
-def send(target: Tensor, content: Tensor) -> None:
-    """Copy host content to its place without waiting: a plain copy would wait for the stream."""
-    if target.is_cuda:
-        content = content.pin_memory()
-    target.copy_(content, non_blocking=True)

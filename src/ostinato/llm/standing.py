@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from time import monotonic
 from typing import TYPE_CHECKING
 
-from ostinato.llm.faults import in_another_process
-
 if TYPE_CHECKING:
-    from ostinato.llm.core import Core
-    from ostinato.llm.loop import Loop
     from ostinato.llm.request import FinishReason
     from ostinato.llm.scheduler import Counts
 
@@ -62,37 +57,3 @@ class EngineCounts:
     bucket_steps: Mapping[int, int]
     bucket_tokens: Mapping[int, int]
     pages: int
-
-
-def health_of(loop: Loop, core: Core) -> Health:
-    """Say whether the engine of `loop` works; never waits for a step."""
-    if loop.is_foreign:  # its locks may be held by threads that are not here
-        elsewhere = str(in_another_process().args[0])
-        return Health(False, elsewhere, is_taking=False, idle_s=0.0, living=False, is_warm=False)
-    fault = loop.fault
-    is_dead = fault is None and not loop.is_running
-    why = str(fault.args[0]) if fault else "the engine is closed" if is_dead else None
-    return Health(
-        is_healthy=why is None,
-        why=why,
-        is_taking=not loop.is_refusing,
-        idle_s=monotonic() - loop.last_step_s,
-        living=not core.is_idle,
-        is_warm=core.warming.is_done,
-    )
-
-
-def counts_of(core: Core) -> EngineCounts:
-    """Return how things stand; never waits for a step."""
-    tally = core.tally
-    return EngineCounts(
-        scheduler=core.books.counts(),
-        ends=dict(tally.ends),
-        failures=dict(tally.failures),
-        new_tokens=tally.new_tokens,
-        steps=tally.steps,
-        device_s=tally.device_s,
-        bucket_steps=dict(tally.bucket_steps),
-        bucket_tokens=dict(tally.bucket_tokens),
-        pages=core.books.capacity,
-    )

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING
-from weakref import WeakSet
+from weakref import ref
 
 from ostinato.errors import UsageError
 from ostinato.llm.answers import Choice, Delta, Metrics, Output
@@ -51,7 +51,7 @@ class Stream:
         self._channels = tuple(channels)
         self._cancel = cancel
         self._await_news, self._await_end = Waiters(), Waiters()
-        self._through: WeakSet[object] | None = None  # the readers that have seen the end
+        self._through: list[ref[object]] = []  # the readers that have seen the end
         for channel in self._channels:
             channel.await_news, channel.await_end = self._await_news, self._await_end
 
@@ -108,7 +108,7 @@ class Stream:
         return self
 
     def _require_unread(self) -> None:
-        if self._through is not None and _reader() in self._through:
+        if self._has_seen_end(_reader()):
             raise UsageError(
                 f"the stream of {self.request_id} has been read to its end, and gives each piece "
                 "once",
@@ -119,9 +119,11 @@ class Stream:
 
     def _note_end(self) -> None:
         """Remember who has seen the end."""
-        if self._through is None:
-            self._through = WeakSet()
-        self._through.add(_reader())
+        if not self._has_seen_end(_reader()):
+            self._through.append(ref(_reader()))  # at once: two may see it at the same moment
+
+    def _has_seen_end(self, reader: object) -> bool:
+        return any(seen() is reader for seen in self._through)
 
     async def __anext__(self) -> Delta:
         while (delta := self._next_delta()) is None:

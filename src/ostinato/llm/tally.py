@@ -6,8 +6,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ostinato.llm.standing import EngineCounts
+
 if TYPE_CHECKING:
     from ostinato.errors import OstinatoError
+    from ostinato.llm.books import Books
     from ostinato.llm.request import FinishReason
     from ostinato.llm.resident_launch import Launch, Produced
 
@@ -49,3 +52,17 @@ class Tally:
         self.new_tokens += produced
         if error is not None:
             self.failures[error.code] += 1
+
+    def counts(self, books: Books) -> EngineCounts:
+        """Return how things stand, with what `books` say; from any thread."""
+        return EngineCounts(
+            scheduler=books.counts(),
+            ends=dict(self.ends),
+            failures=dict(self.failures),
+            new_tokens=self.new_tokens,
+            steps=self.steps,
+            device_s=self.device_s,
+            bucket_steps=dict(self.bucket_steps),
+            bucket_tokens=dict(self.bucket_tokens),
+            pages=books.capacity,
+        )

@@ -8,7 +8,7 @@ import pytest
 
 from ostinato.bench.claims import Verdict
 from ostinato.bench.decode import DecodeResult, DecodeRow, claims_of, read_result, regressions
-from ostinato.bench.decode.ours import Work, _kv_tb_s
+from ostinato.bench.decode.ours import Work, _kv_tb_s, _of_long
 from ostinato.bench.decode.rows import KernelTime
 from ostinato.bench.decode.tables import as_text
 from ostinato.errors import UsageError
@@ -86,6 +86,12 @@ def test_what_a_step_takes_beyond_its_floor_is_the_keys_and_values() -> None:
     assert _kv_tb_s(row, 1000, 32, work) == pytest.approx(tokens * 1000 / 2e-3 / 1e12)
     assert _kv_tb_s(replace(row, span_ms=None), 1000, 32, work) is None
     assert Work.of(128) == Work()
+
+
+def test_of_long_prompts_no_time_is_told_by_a_difference() -> None:
+    row = _of_long(ROW, 3.9)
+    assert (row.kv_tb_s, row.span_ms, row.ttft_ms) == (3.9, ROW.span_ms, ROW.ttft_ms)
+    assert (row.tpot_ms, row.tpot_iqr_ms, row.tok_s) == (None, None, None)
 
 
 def test_a_claim_without_a_number_says_why() -> None:

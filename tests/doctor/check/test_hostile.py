@@ -178,6 +178,7 @@ def test_what_a_module_leaves_behind_does_not_choose_the_status(
     command = [sys.executable, "-c", ostinato, "check", f"leaves:{made[0]}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == made[1], done.stderr[-2000:]
+    assert "NoneType" not in done.stderr  # nothing of ours is left for when modules are gone
 
 
 SWALLOWED = """

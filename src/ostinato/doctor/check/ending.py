@@ -8,6 +8,7 @@ raise, and are remembered even where the code goes on, or another thread was at 
 from __future__ import annotations
 
 import _thread
+import atexit
 import os
 import signal
 import threading
@@ -87,14 +88,16 @@ def keep_the_status() -> None:
     What it registered for the end, and its threads that are waited for, could put their own exit
     status in the place of the verdict.
     """
-    pid, goes_on = os.getpid(), process_goes_on()
+    pid, stack = os.getpid(), ExitStack()
 
     def begin() -> None:
         if os.getpid() == pid:
-            goes_on.__enter__()  # and nothing comes after that would leave it
+            stack.enter_context(process_goes_on())
 
-    # At the end Python calls this first, then waits for threads, and then runs what `atexit` holds.
+    # At the end Python calls this first, then waits for threads, and then runs what `atexit` holds,
+    # the latest first: all that the checked code adds from here on comes before ours.
     threading._register_atexit(begin)  # type: ignore[attr-defined]
+    atexit.register(stack.close)
 
 
 class _Refusing:
