@@ -109,14 +109,6 @@ def decode(
     batches: Annotated[
         str, typer.Option(help="Comma-separated numbers of requests at once.")
     ] = "1,8,32,128,256",
-    prompt: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Tokens of each prompt. From 4096 on, a step is judged by how fast it reads keys "
-            "and values.",
-        ),
-    ] = 128,
     peers: Annotated[
         bool, typer.Option("--peers/--no-peers", help="Measure transformers beside it.")
     ] = True,
@@ -161,7 +153,6 @@ def decode(
         models=words(models),
         batches=numbers("batches", batches),
         device=device.value,
-        prompt=prompt,
         with_peers=peers,
         engine={"attention": attention, **engine},
         quantize=words(quantize),

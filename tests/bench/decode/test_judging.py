@@ -8,7 +8,6 @@ import pytest
 
 from ostinato.bench.claims import Verdict
 from ostinato.bench.decode import DecodeResult, DecodeRow, claims_of, read_result, regressions
-from ostinato.bench.decode.ours import Work, _kv_tb_s, _of_long
 from ostinato.bench.decode.rows import KernelTime
 from ostinato.bench.decode.tables import as_text
 from ostinato.errors import UsageError
@@ -62,36 +61,6 @@ def test_each_claim_is_judged_by_its_own_number(
     values: dict[str, float], verdicts: list[str]
 ) -> None:
     assert [claim.verdict for claim in claims_of(result(changed(**values)))] == verdicts
-
-
-@pytest.mark.parametrize(
-    ("kv_tb_s", "verdict"), [(3.35, "not met"), (3.37, "met"), (None, "not measured")]
-)
-def test_long_prompts_are_judged_by_how_fast_keys_and_values_are_read(
-    kv_tb_s: float | None, verdict: str
-) -> None:
-    head = {"options": {"prompt": 16384}}
-    row = replace(ROW, kv_tb_s=kv_tb_s)
-    (claim,) = claims_of(DecodeResult(head, 4.2, {}, (row, replace(row, engine="transformers"))))
-    assert claim.verdict == verdict
-    assert "batch 1 x 16384 tokens" in claim.about
-    assert ("TB/s or more" in as_text(result(row))) == (kv_tb_s is not None)
-
-
-def test_what_a_step_takes_beyond_its_floor_is_the_keys_and_values() -> None:
-    row = replace(ROW, span_ms=2.55, floor_ms=0.55)
-    work = Work.of(16384)
-    assert (work.prompt, work.firsts, work.wholes) == (16384, 1, 1)
-    tokens = 32 * (16384 + work.new / 2)
-    assert _kv_tb_s(row, 1000, 32, work) == pytest.approx(tokens * 1000 / 2e-3 / 1e12)
-    assert _kv_tb_s(replace(row, span_ms=None), 1000, 32, work) is None
-    assert Work.of(128) == Work()
-
-
-def test_of_long_prompts_no_time_is_told_by_a_difference() -> None:
-    row = _of_long(ROW, 3.9)
-    assert (row.kv_tb_s, row.span_ms, row.ttft_ms) == (3.9, ROW.span_ms, ROW.ttft_ms)
-    assert (row.tpot_ms, row.tpot_iqr_ms, row.tok_s) == (None, None, None)
 
 
 def test_a_claim_without_a_number_says_why() -> None:

@@ -9,9 +9,6 @@ from ostinato.bench.claims import Claim, Verdict
 from ostinato.bench.decode.rows import OURS, DecodeResult, DecodeRow
 
 HOST_RATIO = 1.05
-KV_SHARE = 0.8
-LONG_PROMPT = 4096
-"""Tokens from which on a step is judged by how fast it reads keys and values."""
 
 # vLLM 0.26.0 on an H200 for the same work, measured 2026-11-29: ms per step by batch, and ms to the
 # first token by batch.
@@ -53,19 +50,7 @@ def claims_of(result: DecodeResult) -> tuple[Claim, ...]:
     """Return every claim about the rows, judged; toy sizes bear nothing out."""
     if result.is_tiny:
         return ()
-    if (prompt := result.prompt) >= LONG_PROMPT:
-        rows = [row for row in result.rows if row.engine == OURS]
-        return tuple(_of_long(row, prompt, result.read_tb_s) for row in rows)
     return tuple(claim for row in result.rows for claim in _of_row(row))
-
-
-def _of_long(row: DecodeRow, prompt: int, read_tb_s: float) -> Claim:
-    """Return the claim of long prompts: reading keys and values is most of a step there."""
-    share = row.kv_tb_s / read_tb_s if row.kv_tb_s and read_tb_s else None
-    about = f"{row.model}, batch {row.batch} x {prompt} tokens: keys and values are read at"
-    most = "of the bandwidth that a sum reaches"
-    target = f"at least {KV_SHARE:.0%} {most}"
-    return _judge(f"{about} so much {most}", target, share, lambda value: value >= KV_SHARE, row)
 
 
 def _of_row(row: DecodeRow) -> Iterator[Claim]:

@@ -10,14 +10,10 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ostinato.bench.attempt import error_text
-from ostinato.bench.decode.judging import LONG_PROMPT
 from ostinato.bench.decode.kernels import kernels_of
 from ostinato.bench.decode.rows import DecodeRow
 from ostinato.llm import Engine, EngineConfig, SamplingParams
-from ostinato.llm.kv.store import bytes_per_page
 from ostinato.llm.models import DecoderConfig
 from ostinato.measure import Spread
 
@@ -31,22 +27,13 @@ class Work:
 
     Attributes:
         prompt, new: Tokens.
-        warmups: Whole answers that are not timed: the first time, shapes are recorded.
         firsts, wholes: How often the first tokens and the whole answers are timed.
     """
 
     prompt: int = 128
     new: int = 128
-    warmups: int = 2
     firsts: int = 5
     wholes: int = 3
-
-    @classmethod
-    def of(cls, prompt: int) -> Work:
-        """Return the work with prompts of so many tokens: long ones take seconds to compute."""
-        if prompt < LONG_PROMPT:
-            return cls(prompt)
-        return cls(prompt, new=64, warmups=1, firsts=1, wholes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +64,15 @@ def measure_ours(
         with_kernels: Whether each row says which kernels its steps ran, and for how long.
         note: Is told facts about the model.
     """
-    longest = work.prompt + work.new + 32
-    model = DecoderConfig.from_dict(config)
-    # Weights without a meaning take any position; what is measured are the sizes.
-    model = replace(model, max_positions=max(model.max_positions, longest))
-    # On a GPU the models are as stored, in bfloat16; nowhere else is this asked for.
-    token_bytes = bytes_per_page(model.layers, 1, model.kv_heads, model.head_dim, torch.bfloat16)
     began = perf_counter()
     try:
         engine = Engine(
             EngineConfig.read(
                 {
-                    "model": model,
+                    "model": DecoderConfig.from_dict(config),
                     "load": "dummy",
                     "max_batch": max(batches),
-                    "max_model_len": longest,
+                    "max_model_len": work.prompt + work.new + 32,
                     "prefix_cache": False,
                     **options,
                 }
@@ -111,8 +92,6 @@ def measure_ours(
         floor_ms = engine.read_bytes / read_tb_s / 1e9 if read_tb_s else None
         for batch in batches:
             row = _row(engine, label, name, batch, work, chance, floor_ms)
-            if work.prompt >= LONG_PROMPT:
-                row = _of_long(row, _kv_tb_s(row, token_bytes, batch, work))
             yield _with_kernels(row, engine, work, chance) if with_kernels else row
         note(
             {
@@ -139,7 +118,7 @@ def _row(
     floor_ms: float | None,
 ) -> DecodeRow:
     try:
-        for _ in range(work.warmups):
+        for _ in range(2):  # the first time, shapes are recorded
             _run(engine, batch, work.new, work, chance)
         begun = [_run(engine, batch, 1, work, chance) for _ in range(work.firsts)]
         wholes = [_run(engine, batch, work.new + 1, work, chance) for _ in range(work.wholes)]
@@ -163,19 +142,6 @@ def _row(
         setting=f"{work.prompt} in, {work.new} out, greedy, K {engine.limits.steps_per_launch}",
         submit_ms=median(each.submit_s for each in begun) * 1e3,
     )
-
-
-def _of_long(row: DecodeRow, kv_tb_s: float | None) -> DecodeRow:
-    """Return a row of long prompts: two of them differ by more than all their steps take."""
-    return replace(row, kv_tb_s=kv_tb_s, tpot_ms=None, tpot_iqr_ms=None, tok_s=None)
-
-
-def _kv_tb_s(row: DecodeRow, token_bytes: int, batch: int, work: Work) -> float | None:
-    """Return how fast keys and values are read at the least: all beyond the floor is theirs."""
-    if row.span_ms is None or row.floor_ms is None:
-        return None
-    tokens = batch * (work.prompt + work.new / 2)
-    return tokens * token_bytes / (row.span_ms - row.floor_ms) / 1e9
 
 
 def _with_kernels(row: DecodeRow, engine: Engine, work: Work, chance: random.Random) -> DecodeRow:

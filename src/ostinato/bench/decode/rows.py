@@ -39,8 +39,6 @@ class DecodeRow:
         span_ms: Time per step that launches took on the device, by its own events.
         floor_ms: The weights' bytes at the best read bandwidth of this run.
         setting: What else decides the numbers.
-        kv_tb_s: Of long prompts, how fast a step read keys and values at the least, in 1e12 bytes
-            per second: whatever it took beyond the floor counts as theirs.
         submit_ms: Of the time to the first tokens, what it took to hand the whole batch in.
         first_busy_ms: Of one such time, how long some kernel ran, where kernels were asked for.
         first_kernels: The kernels of that; counts and times are of all of it, and not per step.
@@ -59,7 +57,6 @@ class DecodeRow:
     span_ms: float | None = None
     floor_ms: float | None = None
     setting: str = ""
-    kv_tb_s: float | None = None
     submit_ms: float | None = None
     first_busy_ms: float | None = None
     first_kernels: tuple[KernelTime, ...] = ()
@@ -105,11 +102,6 @@ class DecodeResult:
     def is_tiny(self) -> bool:
         """Whether toys were measured, to see that everything runs."""
         return bool(self.head.get("options", {}).get("is_tiny"))
-
-    @property
-    def prompt(self) -> int:
-        """Tokens of each prompt."""
-        return int(self.head.get("options", {}).get("prompt", 128))
 
     def row(self, engine: str, model: str, batch: int) -> DecodeRow | None:
         """Return one row, if there is one."""

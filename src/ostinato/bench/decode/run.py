@@ -37,8 +37,6 @@ class DecodeOptions:
         with_peers: Whether transformers is measured beside.
         peer_batches: Batches for transformers.
         engine: Options of the engine.
-        prompt: Tokens of each prompt. The targets are those of 128; from 4096 on, a step is judged
-            by how fast it reads keys and values.
         quantize: Kinds of weights, in rows of their own beside the plain ones.
         with_kernels: Whether rows of the engine say which kernels ran.
         budget_s: After so many seconds, what remains is reported as not run.
@@ -54,7 +52,6 @@ class DecodeOptions:
     with_peers: bool = True
     peer_batches: Sequence[int] = (1, 32)
     engine: Mapping[str, Any] = field(default_factory=dict)
-    prompt: int = 128
     quantize: tuple[str, ...] = ()
     with_kernels: bool = False
     budget_s: float | None = None
@@ -166,9 +163,7 @@ def _peers(
 
 
 def _work(options: DecodeOptions) -> Work:
-    if options.is_tiny:
-        return Work(prompt=20, new=8, firsts=2, wholes=2)
-    return Work.of(options.prompt)
+    return Work(prompt=20, new=8, firsts=2, wholes=2) if options.is_tiny else Work()
 
 
 def _free(device: torch.device) -> None:

@@ -68,12 +68,8 @@ def _cells(row: DecodeRow) -> tuple[str, ...]:
         _number(row.host_ratio, ".3f"),
         _number(row.floor_ms, ".3f"),
         _number(row.floor_share, ".1%"),
-        row.error or row.setting + _kv(row),
+        row.error or row.setting,
     )
-
-
-def _kv(row: DecodeRow) -> str:
-    return "" if row.kv_tb_s is None else f"; keys and values at {row.kv_tb_s:.2f} TB/s or more"
 
 
 def _number(value: float | None, form: str) -> str:
