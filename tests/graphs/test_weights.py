@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ostinato.errors import UsageError
-from ostinato.graphs import Outcome, graphed
+from ostinato.graphs import Buckets, Outcome, Reason, graphed
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +30,29 @@ def test_new_weights_are_replayed_without_a_recapture(device: torch.device) -> N
     assert runner.last is not None
     assert runner.last.outcome is Outcome.REPLAYED
     assert runner.report().recordings == 1
+
+
+def test_padding_that_old_weights_hid_is_found_with_the_new_ones(device: torch.device) -> None:
+    class Summed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(3, 4, device=device)
+            self.lin.bias.zero_()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.lin(x).sum(0)
+
+    module = Summed().eval()
+    runner = graphed(module, buckets={"x": Buckets(dim=0, sizes=(4,), fill=0)}, admit_after=1)
+    xs = [torch.randn(rows, 3, device=device) for rows in (4, 3, 3, 2)]
+    for x in xs:
+        torch.testing.assert_close(runner(x), module(x))
+    assert runner.last is not None
+    assert runner.last.outcome is Outcome.REPLAYED
+    runner.update_weights(module.state_dict() | {"lin.bias": torch.ones(4)})
+    for x in xs:
+        torch.testing.assert_close(runner(x), module(x))
+    assert runner.last.reason is Reason.PADDING_LEAKS
 
 
 def test_values_are_cast_and_moved(device: torch.device) -> None:

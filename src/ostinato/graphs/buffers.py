@@ -214,6 +214,11 @@ class StaticInputs:
         tensors = [*self._plain_statics, *(p.static for p in self._padded)]
         return TensorState([*tensors, *(region.static for region in self._regions)])
 
+    @property
+    def may_pad(self) -> bool:
+        """Whether a leaf may be smaller than its static tensor."""
+        return bool(self._padded)
+
     def padded_tails(self, leaves: Sequence[object]) -> list[tuple[Tensor, int, int]]:
         """Return `(static tensor, dim, first padded index)` of the bucketed leaves of a call."""
         return [

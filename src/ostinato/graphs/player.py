@@ -95,7 +95,7 @@ class Player:
         if not graph.lock.acquire(False):  # by the time it is free, what was found out may be old
             return _MISS
         try:
-            if graph.is_released or recall.entry.graph is not graph:
+            if graph.is_released or recall.entry.graph is not graph or not graph.is_padding_checked:
                 return _MISS
             leaves: Sequence[object] = args
             if not recall.is_plain:
