@@ -67,27 +67,6 @@ def test_a_model_that_mixes_rows_is_seen_before_a_full_batch_is_answered(
     assert model.mixes_rows
 
 
-def test_a_full_batch_is_tried_once() -> None:
-    model = Model(small_models.scaled())
-    model.warm()
-    batch = [row(1, 1, 1, 1), row(2, 2, 2, 2)]
-    calls = []
-    for _ in range(2):
-        before = model.runner.report().replays
-        assert [output(answer) for answer in model.run(batch)] == [[1, 2, 3, 4], [2, 4, 6, 8]]
-        calls.append(model.runner.report().replays - before)
-    assert calls == [2, 1]
-
-
-def test_where_only_two_sizes_are_recorded_and_nothing_pads_it_cannot_be_seen() -> None:
-    spec = {"x": TensorSpec("FP32", (-1, 2))}
-    model = Model(Servable(lambda x: x - x.mean(0), spec, batch_sizes=(1, 2)))
-    model.warm()
-    before = model.runner.report().replays
-    assert [output(answer) for answer in model.run([row(1, 2), row(3, 4)])] == [[-1, -1], [1, 1]]
-    assert model.runner.report().replays - before == 1
-
-
 def test_a_batch_that_cannot_be_tried_is_answered_as_ever() -> None:
     model = Model(small_models.picky())
     model.warm()

@@ -2,9 +2,9 @@
 
 The bytes of a batch's requests, one behind the other, are the batch's tensor; `graphed` pads its
 rows up to a recorded size and cuts the outputs back. Where the batched call raises, every request
-runs alone, so that one bad request fails alone. Where padding has been seen to change an answer,
-rows depend on each other, and from then on no request runs with those of other clients; that is
-looked for before the first batch is answered.
+runs alone, so that one bad request fails alone. Where other rows, or padding, have been seen to
+change an answer, rows depend on each other, and from then on no request runs with those of other
+clients; that is looked for before the first batch of different rows is answered.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from torch import Tensor
 
 from ostinato.errors import OstinatoError, UsageError
 from ostinato.graphs import Buckets, Reason, Runner, graphed
-from ostinato.serve.callable.arrays import Array, Arrays, TensorSpec, cut_rows
+from ostinato.serve.callable.arrays import Array, Arrays, TensorSpec, cut_rows, kind_of
+from ostinato.serve.callable.company import Tensors, dependence, two_rows
 from ostinato.serve.callable.declaration import Servable
 from ostinato.serve.callable.faults import failed, failed_on_zeros
 
 _log = logging.getLogger(__name__)
+_MOST_TRIED: Final = 64  # clients choose the sizes that may vary, and each trial takes a few runs
 _TORCH: Final[Mapping[str, torch.dtype]] = MappingProxyType(
     {
         "BOOL": torch.bool,
@@ -66,8 +68,7 @@ class Model:
         self.outputs: dict[str, TensorSpec] = {}
         self.rows = 0
         self.mixes_rows = False
-        # A runner that somebody brings has sizes of its own, which are not known here.
-        self._is_untried = not isinstance(servable.fn, Runner)
+        self._tried: set[object] = set()
         self._device = torch.device(servable.device)
         _check_arguments(servable)
         self._call: Callable[..., Any] = servable.fn
@@ -142,7 +143,7 @@ class Model:
         if self.mixes_rows and len(batch) > 1:
             return self._run_alone(batch)
         if len(batch) > 1:
-            self._try_padding(batch)
+            self._try_company(batch)
             if self.mixes_rows:
                 return self._run_alone(batch)
         try:
@@ -158,44 +159,45 @@ class Model:
     def _run_alone(self, batch: Sequence[Arrays]) -> list[Arrays | OstinatoError]:
         return [self.run([one])[0] for one in batch]
 
-    def _try_padding(self, batch: Sequence[Arrays]) -> None:
+    def _try_company(self, batch: Sequence[Arrays]) -> None:
         """Before rows of several clients share a run for the first time, see whether they mix.
 
-        Only padding shows that, and a batch that fills its size has none: so it is run once with a
-        row more, the last one again, or, where no larger size is recorded, with a row less.
+        Once for each set of sizes that is new. The callable itself runs: no size must fit.
         """
-        sizes = self.servable.batch_sizes
-        rows = sum(next(iter(one.values())).rows for one in batch)
-        padded = rows if rows not in sizes else rows + 1 if rows < max(sizes) else rows - 1
-        if not self._is_untried or padded in sizes or all(one == batch[0] for one in batch):
+        kind = kind_of(batch[0])
+        if kind in self._tried or len(self._tried) >= _MOST_TRIED:
+            return
+        inputs = {name: self._join(name, batch) for name in self.servable.inputs}
+        places = two_rows(inputs)
+        if places is None:
             return  # of equal rows nothing can be seen
-        self._is_untried = False
-        if padded == rows:
-            return  # the run itself will show it, and its answers are not given out then
-        joined = {name: self._join(name, batch) for name in self.servable.inputs}
-        if padded > rows:
-            tried = [*range(rows), rows - 1]
-        else:  # without one whose absence leaves rows that differ
-            differ = any(bool((each[1:] != each[1]).any()) for each in joined.values())
-            tried = list(range(1, rows) if differ else range(padded))
+        fn = self.servable.fn.fn if isinstance(self.servable.fn, Runner) else self.servable.fn
+
+        def call(tensors: Tensors) -> Tensors:
+            return self._named(fn(**tensors))
+
         try:
             with torch.no_grad():
-                self._call(**{name: each[tried] for name, each in joined.items()})
+                found = dependence(call, inputs, places)
         except Exception as error:  # noqa: BLE001 - the run itself will say so
             _look_for_lost_device(error)
-            self._is_untried = True
             return
-        self._look_for_mixed_rows()
+        self._tried.add(kind)
+        if found:
+            self._keep_rows_apart(f"in other company, {found}")
 
     def _look_for_mixed_rows(self) -> None:
         last = self.runner.last
         if not self.mixes_rows and last is not None and last.reason is Reason.PADDING_LEAKS:
-            self.mixes_rows = True
-            _log.warning(
-                "the model's rows depend on each other (padding-leaks: %s): from now on every "
-                "request runs alone; make each row's answer depend on that row only",
-                last.detail,
-            )
+            self._keep_rows_apart(f"padding-leaks: {last.detail}")
+
+    def _keep_rows_apart(self, why: str) -> None:
+        self.mixes_rows = True
+        _log.warning(
+            "the model's rows depend on each other (%s): from now on every request runs alone; "
+            "make each row's answer depend on that row only",
+            why,
+        )
 
     def _run_together(self, batch: Sequence[Arrays]) -> Sequence[Arrays]:
         sizes = [next(iter(one.values())).rows for one in batch]
