@@ -11,12 +11,15 @@ import json
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
-from typing import Annotated
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ostinato.cli.streaming import prepare_stdout, write_now
+
+if TYPE_CHECKING:
+    from ostinato.doctor.check.verdict import Checked
 
 _EXIT = {"capturable": 0, "not-capturable": 1, "unknown": 3}
 
@@ -42,6 +45,10 @@ def _broken_off() -> Iterator[None]:
         ) from None
 
 
+def _line_of(checked: Checked) -> str:
+    return json.dumps(checked.to_dict(), allow_nan=False) + "\n"
+
+
 def check(
     target: Annotated[
         str,
@@ -65,16 +72,20 @@ def check(
     command was used wrongly or the call fails by itself.
     """
     prepare_stdout()
+    from ostinato.cli import EXIT_INTERRUPTED
     from ostinato.doctor.check.ending import keep_the_status, process_goes_on
+    from ostinato.doctor.check.interrupted import second_press_ends
     from ostinato.doctor.check.render import as_text
     from ostinato.doctor.check.run import check as check_call
     from ostinato.doctor.check.target import find_factory
 
     keep_the_status()
-    with redirect_stdout(sys.stderr), process_goes_on(), _broken_off():
+    with ExitStack() as stack:
+        stack.enter_context(redirect_stdout(sys.stderr))
+        stack.enter_context(second_press_ends(EXIT_INTERRUPTED))
+        stack.enter_context(process_goes_on())
+        stack.enter_context(_broken_off())
         checked = check_call(find_factory(target), target=target, gpus=gpus)
-    if as_json:
-        write_now(json.dumps(checked.to_dict(), allow_nan=False) + "\n")
-    else:
-        write_now(as_text(checked))
+        said = _line_of(checked) if as_json else as_text(checked)
+    write_now(said)
     raise typer.Exit(_EXIT[str(checked.verdict)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ostinato.doctor.class_name import class_name
+from ostinato.class_name import class_name
 
 
 def text_of(error: BaseException) -> str:

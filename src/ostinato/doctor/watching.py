@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import torch
 
-from ostinato.doctor.class_name import class_name
+from ostinato.class_name import class_name
 from ostinato.doctor.collect.assembly import collectors
 from ostinato.doctor.collect.collector import Collector
 from ostinato.doctor.collect.notebook import Notebook

@@ -48,7 +48,7 @@ class _Waiting:
         for number in signal.valid_signals():
             handler = signal.getsignal(number)
             while isinstance(handler, _StandIn):  # left by an interrupted exchange
-                handler = handler.waiting._handlers[number]
+                handler = handler.behind(number)
             if callable(handler):
                 self._handlers[number] = handler
                 signal.signal(number, _StandIn(self))
@@ -115,6 +115,15 @@ class _StandIn:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.waiting.on_signal(number, frame)
+
+    def behind(self, number: int) -> _Handler:
+        """Return the handler in whose place it is."""
+        return self.waiting._handlers[number]
+
+
+def handler_behind(handler: object, number: int) -> object:
+    """Return the handler that waits behind `handler`, or `handler` itself where none does."""
+    return handler.behind(number) if isinstance(handler, _StandIn) else handler
 
 
 class _Here(threading.local):

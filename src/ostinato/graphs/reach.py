@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
+from ostinato.class_name import class_name, own_name
 from ostinato.graphs.asked_about import only_asked_about
 from ostinato.graphs.computed_names import (
     composed,
@@ -83,7 +84,7 @@ class _Walk:
     def add(self, value: object, name: str) -> None:
         if isinstance(value, type):  # whoever holds a class may make an object of it
             self._made.update(value.__mro__)
-            self._visit(type(value), type(value).__name__)
+            self._visit(type(value), class_name(value))
         self._visit(value, name)
 
     def _visit(self, value: object, name: str) -> None:
@@ -132,10 +133,10 @@ class _Walk:
                 if not is_named and not is_called_by_python(name, member, kind in self._made):
                     continue
                 if isinstance(member, classmethod):  # it is handed the class
-                    self.add(kind, kind.__name__)
+                    self.add(kind, own_name(kind))
                 method = getattr(member, "fget", getattr(member, "__func__", member))
                 if isinstance(method, types.FunctionType):
-                    self.add(method, kind.__name__)
+                    self.add(method, own_name(kind))
                 self._method(kind, name)
         for module in self._python_modules:
             for name in self.found.names & vars(module).keys():
@@ -159,7 +160,7 @@ class _Walk:
             self._methods.add((kind, name))
             entries = entries_of(kind)
             if name in entries and not isinstance(entries[name], PLAIN):
-                place = Place(entries, name, entries[name], f"{kind.__name__}.{name}")
+                place = Place(entries, name, entries[name], f"{own_name(kind)}.{name}")
                 self.found.places.append(place)
 
     def _open(self, value: Any, name: str) -> None:
@@ -211,7 +212,7 @@ class _Walk:
             if not isinstance(entries, dict):
                 continue  # a scripted module answers from C++
             self.found.holders.append((name, entries))
-            told = f"the {kind} of {name or type(module).__name__}"
+            told = f"the {kind} of {name or class_name(module)}"
             self.found.sizes.append(Size(entries, told, is_of_weights=True))
             for key, value in list(entries.items()):
                 self._place(entries, key, value, f"{prefix}{key}")
@@ -232,7 +233,7 @@ class _Walk:
     def _object(self, value: Any, name: str) -> None:
         if is_library(type(value).__module__) and not is_config(value):
             self.found.stores |= {ANY_NAME, ENTRIES}  # its methods are not walked
-        prefix = f"{name}." if name else f"{type(value).__name__}."
+        prefix = f"{name}." if name else f"{class_name(value)}."
         if isinstance(attributes := getattr(value, "__dict__", None), dict):
             self._attributes(value, attributes, prefix)
         for slot in slots_of(type(value)):
@@ -251,7 +252,7 @@ class _Walk:
         for key, held in list(attributes.items()):
             if key not in skipped:
                 self._attribute(attributes, key, held, f"{prefix}{key}", own)
-        self._visit(kind, kind.__name__)
+        self._visit(kind, own_name(kind))
 
     def _attribute(
         self, container: Any, key: str, held: object, name: str, own: frozenset[str]
@@ -280,13 +281,13 @@ class _Walk:
             return
         self.found.classes.append(kind)
         entries = entries_of(kind)
-        self.found.sizes.append(Size(entries, f"{kind.__name__}.", frozenset(entries)))
+        self.found.sizes.append(Size(entries, f"{own_name(kind)}.", frozenset(entries)))
         for key, held in list(entries.items()):
             if key.startswith("__") or isinstance(held, DESCRIPTORS):
                 continue
-            self._attribute(entries, key, held, f"{kind.__name__}.{key}", frozenset())
+            self._attribute(entries, key, held, f"{own_name(kind)}.{key}", frozenset())
         for base in kind.__bases__:
-            self._visit(base, base.__name__)
+            self._visit(base, own_name(base))
 
     def _library_class(self, kind: type[nn.Module]) -> None:
         """Watch the methods that a call of a library's module goes through, and what they call."""
@@ -314,14 +315,14 @@ class _Walk:
             return
         reason = too_large(value)
         if reason:
-            self.found.unwatched.append((name, f"{type(value).__name__} {name}, and {reason}"))
+            self.found.unwatched.append((name, f"{class_name(value)} {name}, and {reason}"))
         else:
             self._changing.append((name, value))
 
     def _container(self, value: Any, name: str) -> None:
         if not isinstance(value, tuple | frozenset):
-            self.found.containers.append((name or type(value).__name__, value))
-            self.found.sizes.append(Size(value, name or type(value).__name__))
+            self.found.containers.append((name or class_name(value), value))
+            self.found.sizes.append(Size(value, name or class_name(value)))
         if len(value) > _LARGEST_CONTAINER:
             return
         if isinstance(value, dict | list):
@@ -332,7 +333,7 @@ class _Walk:
             for held in list(value):
                 self.add(held, name)
             if isinstance(value, UNORDERED):
-                self._changing.append((name or type(value).__name__, value))
+                self._changing.append((name or class_name(value), value))
 
     def _function(self, function: types.FunctionType, name: str) -> None:
         code = function.__code__

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import contextlib
 import ctypes
 import os
+import queue
 import signal
+import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +25,8 @@ import torch
 from torch import Tensor
 
 from ostinato import cli
-from ostinato.doctor.check.interrupted import Pressed
+from ostinato.doctor.check import interrupted
+from ostinato.doctor.check.interrupted import Pressed, second_press_ends
 from ostinato.doctor.check.line import is_raised_by_user
 from ostinato.doctor.check.run import check
 from ostinato.doctor.check.verdict import Verdict
@@ -113,6 +118,11 @@ def as_it_came() -> None:
     press()
 
 
+def swallowed() -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        press()
+
+
 def swallowed_for_an_exit() -> None:
     try:
         press()
@@ -133,15 +143,15 @@ def in_a_group() -> None:
 
 
 @pytest.mark.parametrize(
-    "interrupted",
-    [as_it_came, swallowed_for_an_exit, taken_for_another_error, in_a_group],
+    "interrupt",
+    [as_it_came, swallowed, swallowed_for_an_exit, taken_for_another_error, in_a_group],
     ids=lambda each: each.__name__,
 )
 def test_an_interrupt_by_the_user_ends_the_check_whatever_the_code_makes_of_it(
-    interrupted: Callable[[], None],
+    interrupt: Callable[[], None],
 ) -> None:
     def step(x: Tensor) -> Tensor:
-        interrupted()
+        interrupt()
         return x
 
     for factory in (lambda: made(step), lambda: step(torch.ones(2))):
@@ -279,3 +289,134 @@ def test_who_raised_is_told_by_the_instruction_and_not_by_the_words(
     with pytest.raises((ValueError, AssertionError)) as caught:
         exec(compile(source, str(path), "exec"), {})
     assert is_raised_by_user(caught.value) is is_users
+
+
+def in_a_wait() -> None:
+    press()
+    time.sleep(0)
+
+
+def in_a_queue() -> None:
+    waiting: queue.Queue[None] = queue.Queue()
+    with contextlib.suppress(queue.Empty):
+        waiting.get(block=False)
+    press()
+
+
+def past_whoever_catches_errors() -> None:
+    with contextlib.suppress(Exception):
+        press()
+
+
+@pytest.mark.parametrize(
+    "looped",
+    [in_a_wait, in_a_queue, past_whoever_catches_errors],
+    ids=lambda each: each.__name__,
+)
+def test_an_interrupt_by_the_user_stops_code_that_makes_no_more_calls_of_torch(
+    looped: Callable[[], None],
+) -> None:
+    rounds: list[int] = []
+
+    def step(x: Tensor) -> Tensor:
+        for each in range(100):  # one without an end would hang here where it should fail
+            rounds.append(each)
+            looped()
+        return x
+
+    with pytest.raises(Pressed):
+        check(lambda: made(step))
+    assert rounds == [0]
+
+
+SWALLOWS = f"""
+import ctypes, torch
+def step(x):
+    for each in range(100):
+        print("round", each, flush=True)
+        try:
+            ctypes.CDLL(None)["raise"]({int(signal.SIGINT)})
+            list(range(9))
+        except BaseException:
+            pass
+def make():
+    return step, torch.ones(2)
+"""
+
+
+def test_the_second_interrupt_by_the_user_ends_the_command_whatever_the_code_makes_of_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "swallowing.py").write_text(SWALLOWS, "utf-8")
+    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code += "from ostinato.cli import main; main(['check', 'swallowing:make'])"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.split("\n")[:-1] == ["round 0", "round 1"]
+    assert not done.stdout
+
+
+def test_one_interrupt_is_counted_once_however_many_hear_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(interrupted, "_leave", left.append)
+    heard: list[bool] = []
+
+    def step(x: Tensor) -> Tensor:
+        for _ in range(2):
+            with contextlib.suppress(KeyboardInterrupt):
+                press()
+            heard.append(bool(left))
+        return x
+
+    with second_press_ends(130), pytest.raises(Pressed):
+        check(lambda: made(step))
+    assert heard == [False, True]
+    assert left == [130]
+    with pytest.raises(Pressed):  # nor does a check that no command makes end the process
+        check(lambda: made(step))
+    assert left == [130]
+
+
+OWN_WAYS = {  # and none that reaches who started the tests
+    name: SELF[name]
+    for name in ("signal.raise_signal", "signal.pthread_kill", "_thread.interrupt_main")
+} | {"os.kill": lambda: os.kill(os.getpid(), signal.SIGINT)}
+
+
+@pytest.mark.parametrize("name", OWN_WAYS)
+@pytest.mark.parametrize("is_set_by_the_call", [True, False])
+def test_an_interrupt_to_oneself_that_the_program_handles_is_sent(
+    name: str, is_set_by_the_call: bool
+) -> None:
+    heard: list[int] = []
+
+    def note(number: int, _: object) -> None:
+        heard.append(number)
+
+    def step(x: Tensor) -> Tensor:
+        if is_set_by_the_call:
+            signal.signal(signal.SIGINT, note)
+        OWN_WAYS[name]()
+        assert heard, "handled before the call returns"
+        return x * 2
+
+    def factory() -> object:
+        if not is_set_by_the_call:
+            signal.signal(signal.SIGINT, note)
+        return made(step)
+
+    # The call came to its end; what stands in the way is the list that the handler fills.
+    assert check(factory).reason == "python-side-effect"
+
+
+def test_an_interrupt_to_oneself_for_pythons_own_handler_is_the_end() -> None:
+    def step(x: Tensor) -> Tensor:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.raise_signal(signal.SIGINT)
+        return x
+
+    with pytest.raises(UsageError, match=r"ProcessEnd: signal.raise_signal\(SIGINT\)"):
+        check(lambda: made(step))

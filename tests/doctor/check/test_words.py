@@ -95,7 +95,9 @@ def test_the_report_has_verdict_tree_line_advice_and_labels_its_numbers() -> Non
 
 
 def test_the_json_can_be_read_back_and_says_the_verdict() -> None:
-    read = json.loads(json.dumps(checked(BRANCH).to_dict(), allow_nan=False))
+    gap = Gap("threads", None, "settle it", frozenset({"rest", "outputs"}))
+    read = json.loads(json.dumps(checked(BRANCH, gaps=(gap,)).to_dict(), allow_nan=False))
+    assert read["gaps"][0]["opens"] == ["outputs", "rest"]
     assert (read["verdict"], read["reason"]) == ("not-capturable", "host-sync")
     assert read["blockers"][0]["place"]["line"] == 12
     assert read["estimate"]["basis"] == "inferred"

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import UnsupportedOperatorException
 
+from ostinato.class_name import class_name
 from ostinato.doctor.check.assumed import Assumed, NoEnd
 from ostinato.doctor.check.estimate import Estimate, estimate
 from ostinato.doctor.check.line import Line, is_raised_by_user, place_of, raised_line, said_place
@@ -19,7 +20,6 @@ from ostinato.doctor.check.questions import Blocker, Gap, answered
 from ostinato.doctor.check.rewrite import instead_of
 from ostinato.doctor.check.traced import Traced
 from ostinato.doctor.check.verdict import Checked
-from ostinato.doctor.class_name import class_name
 from ostinato.doctor.finding import Place
 from ostinato.doctor.raised import text_of, words_of
 from ostinato.graphs.effects import Effect

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ostinato.doctor.check.interrupted import interrupts_are_told
+from ostinato.doctor.check.interrupted import Telling, interrupts_are_told
+from ostinato.graphs.interrupts import hand_on_signals, handler_behind
 
 _HARMLESS = frozenset({signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, 0})
 
@@ -27,9 +28,21 @@ class ProcessEnd(SystemExit):
 
 def _is_deadly(number: int = signal.SIGINT) -> bool:
     """Whether a signal that this process gets now ends it."""
-    if number == signal.SIGINT:  # whose handler is Python's own, or ours before it
-        return signal.getsignal(number) is not signal.SIG_IGN
+    if number == signal.SIGINT:  # whose handler is Python's own, unless the program has another
+        return _handler_of_interrupts() in (signal.default_int_handler, signal.SIG_DFL, None)
     return number not in _HARMLESS and signal.getsignal(number) is signal.SIG_DFL
+
+
+def _handler_of_interrupts() -> object:
+    """Return the handler that the program has for SIGINT, beneath those that we put over it."""
+    handler: object = signal.getsignal(signal.SIGINT)
+    while True:
+        if isinstance(handler, Telling):
+            handler = handler.before
+        elif (behind := handler_behind(handler, signal.SIGINT)) is not handler:
+            handler = behind
+        else:
+            return handler
 
 
 def _is_to_us(process: int, number: int) -> bool:
@@ -118,7 +131,9 @@ class _Refusing:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if os.getpid() != self._pid or not _holds(self._is_end, args, kwargs):
-            return self._original(*args, **kwargs)
+            result = self._original(*args, **kwargs)
+            hand_on_signals()  # one to oneself is handled before the call returns
+            return result
         end = ProcessEnd(f"{self._said}({_shown(self._said, args, kwargs)})")
         self.asked[-1].append(end)
         raise end

@@ -22,6 +22,7 @@ from ostinato.doctor.check.target import Call
 from ostinato.doctor.check.traced import Traced
 from ostinato.graphs.effects import Effect, Effects
 from ostinato.graphs.inline import recording_here
+from ostinato.graphs.interrupts import run_interruptibly
 from ostinato.graphs.observe import Observation, observe
 from ostinato.graphs.reach import Reach, reach
 from ostinato.graphs.tree import flatten
@@ -57,7 +58,7 @@ def run_once(
         with process_goes_on() as asked, threads_fail_quietly():
             try:
                 with placing, traced:
-                    return call.fn(*args, **kwargs)
+                    return run_interruptibly(call.fn, args, kwargs)
             except BaseException as error:  # noqa: BLE001 - whatever the call raises
                 raise_if_interrupted(error)
                 stopped.append(error)

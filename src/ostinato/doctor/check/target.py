@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ostinato.class_name import class_name
 from ostinato.doctor.check.interrupted import raise_if_interrupted
-from ostinato.doctor.class_name import class_name
 from ostinato.doctor.raised import text_of, words_of
 from ostinato.errors import UsageError
 

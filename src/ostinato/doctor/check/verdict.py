@@ -59,6 +59,8 @@ class Checked:
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, for JSON."""
         plain: dict[str, Any] = to_plain(self)
+        for gap in plain["gaps"]:
+            gap["opens"] = sorted(gap["opens"])  # JSON has no sets
         if self.estimate is not None:
             plain["estimate"]["gain"] = round(self.estimate.gain, 2)
         return {"version": 1, "verdict": str(self.verdict), "reason": self.reason, **plain}

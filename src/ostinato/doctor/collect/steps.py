@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch.compiler import is_compiling, is_dynamo_compiling
 
+from ostinato.class_name import class_name
 from ostinato.doctor.activity import Callable_, SignatureUse, Step
-from ostinato.doctor.class_name import class_name
 from ostinato.doctor.collect.gpu_use import has_gpu
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches, quietly

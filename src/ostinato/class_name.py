@@ -9,4 +9,9 @@ _kept = type.__dict__["__name__"].__get__
 
 def class_name(value: object) -> str:
     """Return the name of the class of `value`."""
-    return cast("str", _kept(type(value)))
+    return own_name(type(value))
+
+
+def own_name(kind: type) -> str:
+    """Return the name of a class."""
+    return cast("str", _kept(kind))
