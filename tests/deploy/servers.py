@@ -28,10 +28,18 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+_chance = random.SystemRandom()  # tests may seed the usual one
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """Return a port that nobody has, out of those that the system gives to nobody by itself."""
-    while listens(port := random.randrange(20000, 30000)):
+    """Return a port that nobody has, out of those that the system gives to nobody by itself.
+
+    Nor one that was returned before: nobody may listen there yet.
+    """
+    while (port := _chance.randrange(20000, 30000)) in _given or listens(port):
         pass
+    _given.add(port)
     return port
 
 
