@@ -11,9 +11,12 @@ plain sum reads 4.2 TB/s. Microseconds of one launch, rows x cached tokens:
 In a whole step with 192 tokens a row, as programs per processor, keys x warps (2026-11-30):
 
     rows    Llama-3-8B        Llama-3.2-1B     SmolLM2-135M
-    8       8, 32 x 1         8, 32 x 1        8, 32 x 1      2 to 5 % quicker than 2, 64 x 4
+    8       8, 32 x 1         8, 32 x 1        see below      2 to 5 % quicker than 2, 64 x 4
     32      2, 64 x 4         2, 64 x 4        8, 32 x 1      SmolLM2: 16 %
+    128                                        8, 32 x 1      within 1 % of the best
     256     16, 16 x 1        8, 32 x 1        6, 32 x 2      8B: 3 % quicker than 8, 32 x 1
+
+Up to 8 rows of SmolLM2 have a program for each query head and row, with all keys at once (5 %).
 
 A few rows want short blocks, for there are few blocks at all; many short rows want many small
 programs, which hide each other's beginnings and ends. One loop over the blocks of all of a
