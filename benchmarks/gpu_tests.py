@@ -39,7 +39,6 @@ _running: set[subprocess.Popen[str]] = set()
 
 def main(target: Path, workers: int, paths: list[Path]) -> int:
     """Run every test file, write the counts to `target`; return 1 if anything failed."""
-    signal.signal(signal.SIGTERM, _end)
     files = list(dict.fromkeys(_files(paths)))
     outcomes: dict[str, str] = {}
     crashed = []
@@ -134,4 +133,5 @@ if __name__ == "__main__":
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("paths", type=Path, nargs="*", default=[Path("tests")])
     given = parser.parse_intermixed_args()
+    signal.signal(signal.SIGTERM, _end)
     sys.exit(main(given.target, given.workers, given.paths))

@@ -28,6 +28,7 @@ from ostinato.instruments import Instrument
 REPOSITORY = Path(__file__).parent.parent
 
 _NEEDS_GPUS = {"gpu": 1, "gpu2": 2}
+_TOLD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 # torch.compile's advice on what a GPU could do, given only where there is one.
@@ -52,14 +53,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _no_signal_is_ignored_from_the_start() -> Iterator[None]:
     """What ran the tests may ignore some, as under `nohup`, and programs inherit that."""
-    told = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-    ignored = [number for number in told if signal.getsignal(number) is signal.SIG_IGN]
+    ignored = [number for number in _TOLD if signal.getsignal(number) is signal.SIG_IGN]
     for number in ignored:
         is_ctrl_c = number is signal.SIGINT
         signal.signal(number, signal.default_int_handler if is_ctrl_c else signal.SIG_DFL)
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture(autouse=True)
+def _signals_are_handled_as_before() -> Iterator[None]:
+    """A handler that a test leaves behind would act in whatever test sends that signal later."""
+    before = [signal.getsignal(number) for number in _TOLD]
+    yield
+    after = [signal.getsignal(number) for number in _TOLD]
+    for number, then, now in zip(_TOLD, before, after, strict=True):
+        if now is not then:
+            signal.signal(number, then)
+    assert after == before, "this test left a signal's handler behind"
 
 
 @pytest.fixture(params=[pytest.param("tape"), pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -8,6 +8,7 @@ import importlib.abc
 import logging
 import os
 import pathlib
+import random
 import sys
 import time
 import uuid
@@ -24,6 +25,8 @@ from ostinato.graphs.observe_python import may_act
 
 logger = logging.getLogger("a user's")
 X = torch.ones(2)
+OF_THE_SYSTEM = random.SystemRandom()
+draw_of_the_system = OF_THE_SYSTEM.random
 
 
 def prints(x: Tensor) -> Tensor:
@@ -65,6 +68,14 @@ def reads_a_path(x: Tensor) -> Tensor:
 
 def draws_from_the_system(x: Tensor) -> Tensor:
     return x * os.urandom(1)[0]
+
+
+def draws_from_a_held_one(x: Tensor) -> Tensor:
+    return x * OF_THE_SYSTEM.random()
+
+
+def draws_by_a_kept_method(x: Tensor) -> Tensor:
+    return x * draw_of_the_system()
 
 
 def makes_a_name(x: Tensor) -> Tensor:
@@ -112,7 +123,13 @@ def test_a_log_record_that_is_not_wanted_and_a_branch_not_taken_are_not_told_of(
     assert not _warned(quiet)
 
 
-@pytest.mark.parametrize("fn", [opens_a_file, reads_a_path, draws_from_the_system, makes_a_name])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        opens_a_file, reads_a_path, makes_a_name,
+        draws_from_the_system, draws_from_a_held_one, draws_by_a_kept_method,
+    ],
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore::ostinato.graphs.OstinatoWarning")
 def test_files_and_foreign_randomness_are_refused_with_their_line(fn: Callable[..., Any]) -> None:
     runner = graphed(fn, admit_after=1)
@@ -120,6 +137,13 @@ def test_files_and_foreign_randomness_are_refused_with_their_line(fn: Callable[.
     assert runner.last is not None
     assert runner.last.reason is Reason.PYTHON_SIDE_EFFECT
     assert "test_observe_python.py:" in runner.last.detail
+
+
+def test_a_generator_of_the_system_that_does_not_draw_costs_no_recording() -> None:
+    def may_draw(x: Tensor) -> Tensor:
+        return x * (OF_THE_SYSTEM.random() if x.shape[0] > 100 else 2)
+
+    assert not _warned(may_draw)
 
 
 def test_the_names_that_triton_draws_for_what_it_compiles_are_no_side_effect() -> None:

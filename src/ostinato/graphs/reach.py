@@ -176,6 +176,8 @@ class _Walk:
         elif isinstance(value, dict | list | tuple | set | frozenset | deque):
             self._container(value, name)
             self._subclass(value, name)
+        elif isinstance(value, random.SystemRandom):
+            self.found.names.add("urandom")  # it has no state: what it draws is seen as it is drawn
         elif isinstance(value, _RANDOMS):
             self.found.randoms.append(value)
         elif isinstance(value, torch.Generator):
