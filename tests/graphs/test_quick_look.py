@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import weakref
 from collections.abc import Iterator
 
@@ -58,6 +59,22 @@ def test_whatever_happens_to_a_tensor_is_seen_and_told_as_python_tells_it(exchan
     # A storage that grows may stay where it is: then the look was too careful, and no more.
     now = [watch_module._description(tensor) for tensor in tensors]
     assert watched.hold() is (now == before)
+
+
+def test_what_stands_in_unused_bytes_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process in thirty took them for the kind of a tensor, and asked DLPack ever after."""
+    known = quick_look._offsets()
+    real, read = quick_look._word, itertools.count()
+    tensor = torch.zeros(4)
+    flags = real(tensor._cdata + known.layout + known.nbytes - 16) & 0xFFFFFFFFFFFF
+
+    def word(address: int) -> int:
+        value = real(address)
+        return value ^ next(read) << 56 if value & 0xFFFFFFFFFFFF == flags else value
+
+    monkeypatch.setattr(quick_look, "_word", word)
+    assert quick_look._offsets() == known
+    assert next(read) > 0, "no such bytes were read"
 
 
 @pytest.mark.parametrize("exchange", [e for e in EXCHANGES if e != "data negated on reading"])

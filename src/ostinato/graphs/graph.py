@@ -18,8 +18,9 @@ from ostinato.graphs.buffers import StaticInputs
 from ostinato.graphs.decision import Decision, Outcome
 from ostinato.graphs.foreign import Foreign
 from ostinato.graphs.outputs import HandOut
+from ostinato.graphs.reasons import Reason
 from ostinato.graphs.signature import Signature
-from ostinato.graphs.watch import Addresses
+from ostinato.graphs.watch import Addresses, Change
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,6 +98,16 @@ class Graph:
     def saved_us(self) -> float:
         """Time one replay saves against one eager run; never negative."""
         return max(self.eager_us - self.replay_us, 0.0)
+
+    def moved(self) -> Change | None:
+        """Say what became of the tensors that it reads, if a replay would read others."""
+        if not self.addresses.hold():
+            told = "a tensor that the recording reads was exchanged"
+            return Change(Reason.WEIGHTS_MOVED, told)
+        if self.needs_no_grad and not self.addresses.grads_hold():
+            told = "a tensor that the recording reads requires gradients now"
+            return Change(Reason.WEIGHTS_MOVED, told)
+        return None
 
     def run(self, leaves: Sequence[object], sizes: Sequence[int], *, leased: bool) -> object:
         """Fill the static inputs, replay, and hand the outputs out. Hold `lock`.

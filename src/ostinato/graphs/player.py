@@ -1,40 +1,35 @@
 """The path of a call: sign, look up, replay; or run eagerly and say why.
 
-`Player.call` is the path. Everything else (admission, recording, weights, shadow replays) stands
-beside it. A call that cannot be replayed runs eagerly with a `Reason`: an outcome, never silence.
+`Player.call` is the path; weights and shadow replays stand beside it. A call without a recording
+goes to `admission.py`, and from there to `recorder.py` or to `eagerly.py`: it runs eagerly with a
+`Reason`, an outcome, never silence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import torch
 
 from ostinato.graphs import shadow
+from ostinato.graphs.admission import MISS, Admission
 from ostinato.graphs.chronicle import Chronicle
 from ostinato.graphs.decision import Decision
 from ostinato.graphs.drawing import drawing_run
-from ostinato.graphs.entry import Entry, unfit_at_sight
+from ostinato.graphs.eagerly import Eagerly
+from ostinato.graphs.entry import Entry
 from ostinato.graphs.fitting import Call, Fitting, Occasion, Situation
 from ostinato.graphs.foreign import ALIASES
 from ostinato.graphs.graph import Graph
 from ostinato.graphs.inline import runs_inline
 from ostinato.graphs.options import Options
-from ostinato.graphs.outputs import lease_all
-from ostinato.graphs.placing import place
-from ostinato.graphs.raising import error_for
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.recall import Recall, Recalls
 from ostinato.graphs.recorder import Recorder, first_line
 from ostinato.graphs.store import Store
-from ostinato.graphs.watch import Change, Watch, recalls
+from ostinato.graphs.watch import Change, recalls
 from ostinato.graphs.watches import Watches
-
-_MISS = object()
-
-_OF_PLACING = frozenset({Reason.SEVERAL_DEVICES, Reason.UNSUPPORTED_DEVICE})
 
 
 class Player:
@@ -56,7 +51,15 @@ class Player:
         self.watches = Watches(fn)
         self.recorder = Recorder(fn, options, self.store, self.chronicle)
         self._recalls = Recalls()
-        self._is_closed = False
+        self._eagerly = Eagerly(fn, options, self.chronicle)
+        self._admission = Admission(
+            options,
+            self.store,
+            self.chronicle,
+            self.recorder,
+            self._eagerly,
+            self._recalls.prune,
+        )
         # Bound once: these run on every call.
         fitting = Fitting(fn, options.buckets)
         self._open = fitting.open
@@ -70,7 +73,7 @@ class Player:
         for recall in self._recalls.known:
             if recalls(recall.then, args, kwargs):
                 answer = self._replay_at_once(recall, args, kwargs)
-                if answer is not _MISS:
+                if answer is not MISS:
                     return answer
                 break
         if runs_inline():
@@ -78,29 +81,30 @@ class Player:
         leaves, structure = self._open(args, kwargs)
         watch = self._watch_over(leaves, self)
         situation = self._sign(leaves, structure, watch.training_key())
+        occasion = Occasion(situation, leaves, (args, kwargs), watch)
         if situation.signature is not None:
             entry = self._find(situation.signature)
-            if entry is not None and entry.graph is not None:
-                occasion = Occasion(situation, leaves, (args, kwargs), watch)
-                answer = self._replay(entry, entry.graph, occasion)
-                if answer is not _MISS:
+            # Read once: another thread may take it away.
+            if entry is not None and (graph := entry.graph) is not None:
+                answer = self._replay(entry, graph, occasion)
+                if answer is not MISS:
                     return answer
-        return self._serve(Occasion(situation, leaves, (args, kwargs), watch))
+        return self._admission.serve(occasion, self._replay)
 
     def _replay_at_once(
         self, recall: Recall, args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> object:
-        """Answer a call that is as one before; `_MISS` if the long way has to be gone after all."""
+        """Answer a call that is as one before; `MISS` if the long way has to be gone after all."""
         graph = recall.graph
         if not graph.lock.acquire(False):  # by the time it is free, what was found out may be old
-            return _MISS
+            return MISS
         try:
             if graph.is_released or recall.entry.graph is not graph or not graph.is_padding_checked:
-                return _MISS
+                return MISS
             leaves: Sequence[object] = args
             if not recall.is_plain:
                 if not recall.may_answer(args, kwargs):
-                    return _MISS
+                    return MISS
                 leaves = recall.leaves(args, kwargs)
             situation = recall.situation
             try:
@@ -110,21 +114,21 @@ class Player:
                     answer = self._run(graph, leaves, situation)
             except Exception as error:  # noqa: BLE001 - the device's, of whatever type
                 self.give_up(recall.entry, graph, error)
-                return _MISS
+                return MISS
             self._note_replay(graph, situation.padded_rows, situation.real_rows)
             return answer
         finally:
             graph.lock.release()
 
     def _replay(self, entry: Entry, graph: Graph, occasion: Occasion) -> object:
-        """Answer from the recording; `_MISS` if it turned out to be unusable."""
+        """Answer from the recording; `MISS` if it turned out to be unusable."""
         situation, leaves, call, _ = occasion
         if graph.unlike_at_one and 1 in situation.sizes:
-            return self._run_eagerly(call, Reason.OUTPUT_SIZE_UNKNOWN, graph.unlike_at_one)
+            return self._eagerly.run(call, Reason.OUTPUT_SIZE_UNKNOWN, graph.unlike_at_one)
         with graph.lock:
             if graph.is_released:
-                return _MISS
-            moved = _moved(graph)
+                return MISS
+            moved = graph.moved()
             aliases = moved is None and graph.foreign is not None and graph.foreign.meets(leaves)
             if moved is None and not aliases:
                 if self._verify_every or not graph.is_padding_checked:  # noqa: SIM102 - asked first
@@ -134,15 +138,15 @@ class Player:
                     answer = self._run(graph, leaves, situation)
                 except Exception as error:  # noqa: BLE001 - the device's, of whatever type
                     self.give_up(entry, graph, error)
-                    return _MISS
+                    return MISS
                 self._note_replay(graph, situation.padded_rows, situation.real_rows)
                 if graph.is_padding_checked and not self._verify_every:
                     self._remember(entry, graph, occasion)
                 return answer
         if moved is None:
-            return self._run_eagerly(call, Reason.UNSUPPORTED_INPUT, ALIASES)
+            return self._eagerly.run(call, Reason.UNSUPPORTED_INPUT, ALIASES)
         self.drop_all(moved)
-        return _MISS
+        return MISS
 
     def _remember(self, entry: Entry, graph: Graph, occasion: Occasion) -> None:
         """Answer the next call of the kind at once, if that can be."""
@@ -173,7 +177,7 @@ class Player:
         graph = None if entry is None else entry.graph
         if entry is None or graph is None or self._verify_every or not graph.is_padding_checked:
             return None
-        if _moved(graph) is not None or (graph.foreign and graph.foreign.meets(leaves)):
+        if graph.moved() is not None or (graph.foreign and graph.foreign.meets(leaves)):
             return None
         return entry, graph
 
@@ -210,104 +214,6 @@ class Player:
         """Give every recording up; each signature is recorded anew when it comes again."""
         self.tell(change, self.lose(change))
 
-    # Beside the path: calls without a recording.
-
-    def _serve(self, occasion: Occasion) -> object:
-        """Run eagerly with a reason, or record."""
-        situation = occasion.situation
-        if self._is_closed:
-            return self._run_eagerly(occasion.call, Reason.CLOSED)
-        if self._options.backend == "eager":
-            return self._run_eagerly(occasion.call, Reason.EAGER_BACKEND)
-        if situation.signature is None:
-            assert situation.unfit is not None
-            return self._run_eagerly(occasion.call, *situation.unfit)
-        entry = self.store.find_or_add(situation.signature)
-        self._judge_at_sight(entry, occasion.watch)
-        if entry.refusal is not None:
-            return self._run_eagerly(occasion.call, entry.refusal, entry.detail)
-        self.store.count_call(entry)
-        if entry.calls < entry.admit_at:
-            return self._run_eagerly(occasion.call, entry.waiting_for, entry.detail)
-        if not entry.building.acquire(blocking=False):
-            return self._run_eagerly(occasion.call, Reason.BEING_RECORDED)
-        try:
-            return self._admit(entry, occasion)
-        finally:
-            entry.building.release()
-
-    def _admit(self, entry: Entry, occasion: Occasion) -> object:
-        """Record, unless another thread tried a moment ago, or there is no room."""
-        if entry.graph is not None:
-            answer = self._replay(entry, entry.graph, occasion)
-            if answer is not _MISS:
-                return answer
-        if entry.refusal is not None:
-            return self._run_eagerly(occasion.call, entry.refusal, entry.detail)
-        if entry.calls < entry.admit_at or not self.store.has_room(entry):
-            entry.postpone(entry.waiting_for, entry.detail)
-            return self._run_eagerly(occasion.call, entry.waiting_for, entry.detail)
-        return self._record(entry, occasion)
-
-    def _judge_at_sight(self, entry: Entry, watch: Watch) -> None:
-        """Refuse what the signature, or where the weights lie, shows to be impossible."""
-        if entry.calls == 0 and entry.refusal is None:
-            unfit = unfit_at_sight(entry.signature)
-            if unfit is not None:
-                entry.refuse(*unfit)
-                return
-        elif entry.refusal not in _OF_PLACING:
-            return
-        placed = place(entry.signature, watch.tensors, self._options.backend)
-        if isinstance(placed[0], Reason):
-            entry.refusal, entry.detail = placed
-        elif unfit_at_sight(entry.signature) is None:
-            entry.refusal = None  # `.to()` moved the weights to the arguments
-
-    def _run_eagerly(self, call: Call, reason: Reason, detail: str = "") -> object:
-        self.chronicle.ran_eagerly(reason, detail)
-        self._raise_if_asked(reason, detail)
-        return self._owned(self._plain_call(call))
-
-    def _plain_call(self, call: Call) -> object:
-        args, kwargs = call
-        with drawing_run() if torch.cuda.is_initialized() else nullcontext():
-            return self._fn(*args, **kwargs)
-
-    def _owned(self, result: object) -> object:
-        return lease_all(result) if self._is_leased else result
-
-    def _raise_if_asked(self, reason: Reason, detail: str) -> None:
-        if self._options.on_unfit == "raise":
-            error = error_for(self.chronicle.name, reason, detail)
-            if error is not None:
-                raise error
-
-    def _record(self, entry: Entry, occasion: Occasion) -> object:
-        """Answer the call eagerly and make a recording beside it."""
-        # With on_unfit="raise" nothing may have happened when it raises: record first, on copies.
-        serve = self._options.on_unfit == "eager"
-        made = self.recorder.record(entry, occasion, is_call=True, serve=serve)
-        self._recalls.prune()  # others may have had to go for it
-        if made.reason is None:
-            assert made.graph is not None
-            self.chronicle.made_recording(made.graph, entry.recaptures_for, served=True)
-            entry.recaptures_for = None
-        else:
-            self._tell_unfit(made.reason, made.detail)
-            if not made.is_first:
-                self._raise_if_asked(made.reason, made.detail)
-        is_answered = serve and not made.is_unanswered
-        return self._owned(made.result if is_answered else self._plain_call(occasion.call))
-
-    def _tell_unfit(self, reason: Reason, detail: str) -> None:
-        self.chronicle.ran_eagerly(reason, detail)
-        if reason is Reason.PYTHON_SIDE_EFFECT:
-            self.chronicle.warn(
-                reason,
-                f"a Python side effect would not be replayed, so it runs eagerly: {detail}",
-            )
-
     # Beside the path: recording ahead of a call.
 
     def warm(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Decision:
@@ -316,38 +222,7 @@ class Player:
         watch = self.watches.over(leaves, self)
         situation = self._sign(leaves, structure, watch.training_key())
         occasion = Occasion(situation, leaves, (args, kwargs), watch)
-        if self._is_closed:
-            return self._not_made(Reason.CLOSED)
-        if situation.signature is None:
-            assert situation.unfit is not None
-            return self._not_made(*situation.unfit)
-        if self._options.backend == "eager":
-            return self._not_made(Reason.EAGER_BACKEND)
-        entry = self.store.find_or_add(situation.signature)
-        self._judge_at_sight(entry, watch)
-        with entry.building:
-            if entry.refusal is not None:
-                return self._not_made(entry.refusal, entry.detail)
-            if entry.graph is not None:
-                moved = _moved(entry.graph)
-                if moved is None:
-                    return entry.graph.decision
-                self.drop_all(moved)
-            made = self.recorder.record(entry, occasion, is_call=False, serve=False)
-            self._recalls.prune()
-            if made.reason is not None:
-                return self._not_made(made.reason, made.detail)
-            assert made.graph is not None
-            self.chronicle.made_recording(made.graph, entry.recaptures_for, served=False)
-            entry.recaptures_for = None
-        decision = self.chronicle.last
-        assert decision is not None
-        return decision
-
-    def _not_made(self, reason: Reason, detail: str = "") -> Decision:
-        self.chronicle.not_made(reason, detail)
-        self._raise_if_asked(reason, detail)
-        return Decision.eager(reason, detail)
+        return self._admission.warm(occasion, self.drop_all)
 
     # Beside the path: shadow replays.
 
@@ -369,8 +244,8 @@ class Player:
             reason = Reason.PADDING_LEAKS if situation.padded_rows else Reason.MISMATCH
             self._quarantine(entry, graph, reason, found)
             self.chronicle.ran_eagerly(reason, found, graph.graph_id)
-            self._raise_if_asked(reason, found)
-        return self._owned(result)
+            self._eagerly.raise_if_asked(reason, found)
+        return self._eagerly.owned(result)
 
     def _quarantine(self, entry: Entry, graph: Graph, reason: Reason, detail: str) -> None:
         """Never use this recording again, nor make another for its signature."""
@@ -382,19 +257,9 @@ class Player:
 
     def close(self) -> None:
         """Release all recordings; later calls run eagerly."""
-        self._is_closed = True
+        self._admission.is_closed = True
         for graph in self.store.close():
             graph.release()
             self.chronicle.dropped(graph, Reason.CLOSED)
         self._recalls.prune()
         self.watches.clear()
-
-
-def _moved(graph: Graph) -> Change | None:
-    if not graph.addresses.hold():
-        return Change(Reason.WEIGHTS_MOVED, "a tensor that the recording reads was exchanged")
-    if graph.needs_no_grad and not graph.addresses.grads_hold():
-        return Change(
-            Reason.WEIGHTS_MOVED, "a tensor that the recording reads requires gradients now"
-        )
-    return None

@@ -82,7 +82,7 @@ def begin(native: Native) -> bool:
             native.look_at(*_offsets())
             if all(_is_seen(change, native) for change in EXCHANGES.values()):
                 return True
-    except (LookupError, RuntimeError, TypeError):
+    except (AttributeError, LookupError, RuntimeError, TypeError):
         pass  # torch's memory is unlike what we know, or this is imported inside some mode
     native.look_at(*NOWHERE)
     return False
@@ -106,12 +106,11 @@ def _offsets() -> Offsets:
     # A length, sizes, strides, offset and count: in one piece, and like this nowhere else.
     known = [tensor.dim(), *tensor.shape, *tensor.stride(), tensor.storage_offset(), tensor.numel()]
     layout = _find(tensor._cdata, known)
-    # What kind of tensor it is comes last; between stand dtype, device and flags.
-    kind = layout + _WORD * len(known)
-    while _word(tensor._cdata + kind) == _word(negated._cdata + kind):
-        kind += _WORD
-        if kind > layout + _WORD * _MOST_WORDS:
-            raise LookupError("the kind of a tensor")
+    # What kind of tensor it is comes last; between stand dtype, device, flags and unused bytes,
+    # which hold anything.
+    kind = _find(tensor._cdata, [_kind(tensor)], begin=layout + _WORD * len(known))
+    if _word(negated._cdata + kind) != _kind(negated):
+        raise LookupError("the kind of a tensor")
     return Offsets(
         _find(id(tensor), [tensor._cdata], begin=object.__basicsize__),
         _find(tensor._cdata, [storage._cdata]),
@@ -119,6 +118,10 @@ def _offsets() -> Offsets:
         kind + _WORD - layout,
         _find(storage._cdata, [storage.data_ptr()]),
     )
+
+
+def _kind(tensor: Tensor) -> int:
+    return int(torch._C._dispatch_keys(tensor).raw_repr())
 
 
 def _find(address: int, words: Sequence[int], begin: int = 0) -> int:

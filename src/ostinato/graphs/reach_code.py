@@ -1,0 +1,149 @@
+"""Opening what holds code: functions, classes and Python modules, and what their code names."""
+
+from __future__ import annotations
+
+import inspect
+import types
+
+from torch import nn
+
+from ostinato.class_name import own_name
+from ostinato.graphs.asked_about import only_asked_about
+from ostinato.graphs.computed_names import computes_names, parts_of_names
+from ostinato.graphs.global_names import globals_read, modules_found
+from ostinato.graphs.libraries import is_library, is_worth_watching, patchable
+from ostinato.graphs.places import ABSENT, PLAIN, Place, Size, entries_of
+from ostinato.graphs.reached import DESCRIPTORS, is_called_by_python
+from ostinato.graphs.reading import (
+    globals_stored,
+    names_of_class,
+    names_read,
+    names_stored,
+)
+from ostinato.graphs.trail import Trail
+
+_OF_EVERY_MODULE = ("__call__", "_call_impl", "_wrapped_call_impl")
+
+
+def open_function(trail: Trail, function: types.FunctionType, name: str) -> None:
+    """Watch its closure, its defaults and, of a user's, what its code names."""
+    code, found = function.__code__, trail.found
+    for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        held = getattr(cell, "cell_contents", ABSENT)
+        if variable == "__class__":
+            continue
+        trail.place(cell, "cell_contents", held, variable)
+    if not is_library(function.__module__):
+        _open_globals(trail, function)
+        _may_be_patched(trail, function)
+        found.functions.append(function)
+        found.names |= names_read(code)
+        if computes_names(code):
+            found.reads_any_name = True
+            trail.parts |= parts_of_names(code)
+        found.stores |= names_stored(code)
+        _open_own_parts(trail, function)
+    for held in function.__defaults__ or ():
+        trail.add(held, name)
+    if function.__kwdefaults__:  # a dict, whose entries may be exchanged
+        trail.add(function.__kwdefaults__, f"{function.__name__}.__kwdefaults__")
+    trail.add(getattr(function, "__wrapped__", None), name)
+
+
+def _open_own_parts(trail: Trail, function: types.FunctionType) -> None:
+    """Watch a function's code, defaults and attributes."""
+    path, attributes = function.__name__, function.__dict__
+    trail.found.holders.append((path, attributes))
+    trail.found.sizes.append(Size(attributes, f"{path}.", frozenset(attributes)))
+    for key, held in list(attributes.items()):
+        trail.attribute(attributes, key, held, f"{path}.{key}")
+    for key in ("__code__", "__defaults__", "__kwdefaults__"):
+        held = getattr(function, key)
+        trail.found.places.append(Place(function, key, held, f"{path}.{key}"))
+
+
+def _open_globals(trail: Trail, function: types.FunctionType) -> None:
+    names, asked = function.__globals__, only_asked_about(function.__code__)
+    for variable in sorted(globals_read(function)):
+        if variable in names and not variable.startswith("__"):
+            held = names[variable]
+            if is_worth_watching(held):
+                trail.place(names, variable, held, f"{variable} (a global)")
+            else:
+                (trail.visit if variable in asked else trail.add)(held, variable)
+    for module in modules_found(function):
+        trail.add(module, module.__name__)
+    for variable in globals_stored(function.__code__):
+        held = names.get(variable, ABSENT)
+        trail.found.stored.append(Place(names, variable, held, f"{variable} (a global)"))
+
+
+def _may_be_patched(trail: Trail, function: types.FunctionType) -> None:
+    for place in patchable(function):
+        trail.patchable(place)
+
+
+def open_class(trail: Trail, kind: type) -> None:
+    """Watch what a class gives its objects: its `forward`, and the values it holds."""
+    if is_library(kind.__module__):
+        if issubclass(kind, nn.Module):
+            _open_library_class(trail, kind)
+        return
+    trail.found.classes.append(kind)
+    entries = entries_of(kind)
+    trail.found.sizes.append(Size(entries, f"{own_name(kind)}.", frozenset(entries)))
+    for key, held in list(entries.items()):
+        if key.startswith("__") or isinstance(held, DESCRIPTORS):
+            continue
+        trail.attribute(entries, key, held, f"{own_name(kind)}.{key}")
+    for base in kind.__bases__:
+        trail.visit(base, own_name(base))
+
+
+def _open_library_class(trail: Trail, kind: type[nn.Module]) -> None:
+    """Watch the methods that a call of a library's module goes through, and what they call."""
+    names, _ = names_of_class(kind)
+    for base in kind.__mro__:
+        entries = entries_of(base)
+        wanted = _OF_EVERY_MODULE if base is nn.Module else names & entries.keys()
+        for name in sorted(wanted):
+            trail.method(base, name)
+            method = inspect.unwrap(getattr(entries[name], "__func__", entries[name]))
+            if base is not nn.Module and isinstance(method, types.FunctionType):
+                _may_be_patched(trail, method)
+        if base is nn.Module:
+            return
+
+
+def open_methods(trail: Trail, kind: type, named: frozenset[str]) -> None:
+    """Open the methods of a user's class that the code names, or that Python calls by itself."""
+    for name, member in list(vars(kind).items()):
+        is_named = name in trail.found.names or name in named
+        if not is_named and not is_called_by_python(name, member, kind in trail.made):
+            continue
+        if isinstance(member, classmethod):  # it is handed the class
+            trail.add(kind, own_name(kind))
+        method = getattr(member, "fget", getattr(member, "__func__", member))
+        if isinstance(method, types.FunctionType):
+            trail.add(method, own_name(kind))
+        trail.method(kind, name)
+
+
+def open_python_module(trail: Trail, module: types.ModuleType) -> None:
+    """Watch the plain values in a user's module; the rest as the code names it."""
+    if is_library(module.__name__):
+        return
+    trail.python_modules.append(module)
+    for key, held in list(vars(module).items()):
+        if isinstance(held, PLAIN) and not key.startswith("__"):
+            trail.attribute(vars(module), key, held, f"{module.__name__}.{key}")
+
+
+def open_parts(trail: Trail, module: types.ModuleType) -> None:
+    """Open the parts of a user's module that the code read so far names."""
+    for name in trail.found.names & vars(module).keys():
+        held = vars(module)[name]
+        if not is_worth_watching(held):
+            trail.add(held, name)
+        elif not trail.was_seen(held):
+            trail.place(vars(module), name, held, f"{module.__name__}.{name}")
