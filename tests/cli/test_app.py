@@ -94,6 +94,7 @@ def test_a_file_that_the_system_refuses_is_named(tmp_path: Path, ostinato: Ostin
     shown = ostinato("explain", "--write", str(tmp_path / "file" / "pages"))
     assert (shown.returncode, shown.stdout) == (2, "")
     assert shown.stderr.startswith(f"OST4003: {tmp_path}/file")
+    assert "a part of it is no folder" in shown.stderr
     assert "Traceback" not in shown.stderr
 
 

@@ -200,6 +200,7 @@ def test_a_place_that_takes_no_file_is_told_by_the_name_that_was_given(
     status, _, err = run(capfd, "--model", "nowhere", "--file", file, "--out", out)
     assert status == 2
     assert err.startswith(f"OST4003: {out} cannot be read or written: ")
+    assert "its folder exists" in err
     assert ".lock" not in err
 
 

@@ -73,8 +73,8 @@ def test_a_wrong_line_is_named_with_what_is_wrong(tmp_path: Path, line: object, 
 
 def test_a_file_that_is_not_utf_8_and_one_without_prompts_are_told(tmp_path: Path) -> None:
     file = tmp_path / "prompts.jsonl"
-    file.write_bytes(b'{"prompt": "\xff"}\n')
-    with pytest.raises(UsageError, match="not UTF-8"):
+    file.write_bytes(b'{"prompt": "a"}\n{"prompt": "\xff"}\n')
+    with pytest.raises(UsageError, match=r"line 2 of .* is not UTF-8"):
         read_prompts(file, {})
     file.write_text("\n \n")
     with pytest.raises(UsageError) as caught:

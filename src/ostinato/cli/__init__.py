@@ -150,12 +150,19 @@ def _drop_output() -> None:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
+_REFUSED = {
+    errno.ENOENT: "see that the name is right and its folder exists",
+    errno.ENOTDIR: "see that the name is right: a part of it is no folder",
+    errno.EISDIR: "name a file, not a folder",
+}
+
+
 def _refused(error: OSError) -> ResourceError:
     where = "the output" if error.filename is None else str(error.filename)
     return ResourceError(
         f"{where} cannot be read or written: {error.strerror}",
         code="OST4003",
-        remedy="make room, or name a place that can be written",
+        remedy=_REFUSED.get(error.errno or 0, "make room, or name a place that can be written"),
     )
 
 

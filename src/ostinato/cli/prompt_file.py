@@ -72,10 +72,11 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
         raise UsageError(
-            f"{file} is not UTF-8: {error.reason} at byte {error.start}",
+            f"line {line} of {file} is not UTF-8: {error.reason} at byte {error.start} of the file",
             code="OST4031",
-            remedy="save the file as UTF-8",
+            remedy="save the file as UTF-8; nothing has been answered in this run",
         ) from error
 
 
