@@ -20,7 +20,8 @@
 #   DECODE_S, OFFLINE_S, SERVE_S   seconds for `bench decode`, `bench offline`, `bench serve` (0)
 #   DECODE, OFFLINE, SERVE         their options; DECODE is --no-peers if not given
 #   RECORD_S  seconds for each of two recorders of the evidence that the doctor's tests replay (0)
-#   WATCH_S   seconds for the cost of a watch (0)
+#   LONG_S    seconds for `long_context.py` (0), LONG its options
+#   WATCH_S   seconds for the cost of a watch (0): 150 settle most of it
 set -u
 
 OUT=${1:?usage: benchmarks/on_gpu.sh OUT [options of ostinato bench graphs]}
@@ -38,6 +39,7 @@ DECODE=${DECODE:---no-peers}
 OFFLINE_S=${OFFLINE_S:-0}
 SERVE_S=${SERVE_S:-0}
 RECORD_S=${RECORD_S:-0}
+LONG_S=${LONG_S:-0}
 WATCH_S=${WATCH_S:-0}
 PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH}
 export PYTHONPATH HF_HUB_OFFLINE=1 PYTHONUNBUFFERED=1
@@ -151,6 +153,9 @@ if [ "$TUNE_S" -gt 0 ]; then
 fi
 # shellcheck disable=SC2086
 [ "$DECODE_S" -eq 0 ] || bench decode "$DECODE_S" --budget-s "$((DECODE_S - 30))" $DECODE
+# shellcheck disable=SC2086
+[ "$LONG_S" -eq 0 ] || script long "$LONG_S" benchmarks/long_context.py \
+  "$OUT/long-context_${gpu}_$day.json" --budget-s "$((LONG_S - 25))" ${LONG:-}
 # shellcheck disable=SC2086
 [ "$OFFLINE_S" -eq 0 ] || bench offline "$OFFLINE_S" ${OFFLINE:-}
 # shellcheck disable=SC2086

@@ -3,12 +3,12 @@
     PYTHONPATH=src python3 benchmarks/tune_decode.py OUT.json [--seconds 150]
     PYTHONPATH=src python3 benchmarks/tune_decode.py OUT.json --ship
 
-Every product and the attention of three models at each batch: candidates by arithmetic
-(`plan_candidates.py`), compiled beforehand by several processes, compared with torch's products and
-attention, and timed as whole steps of a few layers, recorded. What is known is in OUT.json after
-each trial, and a run goes on where the last one was cut short. `--ship` puts the winners into the
-package's table, for layers of these sizes on such a GPU; attention's are for reading, because its
-plans are rules (`triton_plans.py`).
+Every product and the attention of three models at each batch: candidates by arithmetic (the
+package's, and `plan_candidates.py` beside this), compiled beforehand by several processes, compared
+with torch's products and attention, and timed as whole steps of a few layers, recorded. What is
+known is in OUT.json after each trial, and a run goes on where the last one was cut short. `--ship`
+puts the winners into the package's table, for layers of these sizes on such a GPU; attention's are
+for reading, because its plans are rules (`triton_plans.py`).
 
 `--tiny` is a toy in float32, which Triton's interpreter can run on a CPU.
 """
@@ -28,21 +28,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from plan_candidates import ATTENTION, FEW_ATTENDED, FEW_ATTENTION, worth_a_trial
 
 from ostinato.bench.decode.models import MODELS, TINY
 from ostinato.llm.attention import SdpaAttention
 from ostinato.llm.attention.triton_attention import TritonAttention
 from ostinato.llm.attention.triton_plans import LONG, DecodePlans
-from ostinato.llm.kernels.few_rows import FewPlan
 from ostinato.llm.kernels.paged_decode import DecodePlan, Workspace
 from ostinato.llm.kernels.paged_decode_few import FewRowsPlan
-from ostinato.llm.kernels.tiled_rows import SplitRoom, TilePlan
+from ostinato.llm.kernels.tiled_rows import SplitRoom
 from ostinato.llm.models import DecoderConfig, build
 from ostinato.llm.models.fused import Fused, sizes_of
-from ostinato.llm.models.fused_plans import LayerPlan, LayerPlans, Product, plans_for
+from ostinato.llm.models.fused_plans import LayerPlan, LayerPlans, plans_for
 from ostinato.llm.models.llama import LlamaDecoder
 from ostinato.llm.models.measuring import Bench, key_of
-from ostinato.llm.models.plan_candidates import candidates, load_of
 from ostinato.llm.models.plan_choice import ORDER, fastest, is_faster, merged
 from ostinato.llm.models.plan_file import PACKAGED, keep_plans, plan_of, read_plans, written
 from ostinato.measure import Spread
@@ -55,36 +54,6 @@ _VOCABULARY = 1024  # heads are no part of this
 _COMPILING = 0.4  # of the time
 _APART = 0.01
 """So far from torch's attention another is wrong; rounding to bfloat16 does a third of it."""
-# Programs of attention on each processor, keys taken in at a time, warps, stages.
-_ATTENTION = (
-    *((2, 64, 4, 5), (2, 64, 4, 3), (3, 64, 4, 4), (4, 32, 4, 4), (4, 64, 4, 3)),
-    *((4, 32, 2, 5), (6, 32, 2, 5), (8, 32, 1, 4), (8, 32, 2, 3), (8, 16, 2, 4), (16, 16, 1, 4)),
-)
-# Where a few rows are attended by programs of their own: pieces of a row's keys, keys taken in at a
-# time, warps.
-_FEW_ATTENTION = (
-    (1, 256, 4),
-    (1, 256, 8),
-    (2, 128, 4),
-    (2, 128, 2),
-    (2, 256, 8),
-    (4, 64, 2),
-    (8, 32, 1),
-)
-_FEW_ATTENDED = 32
-# For more than 64 tokens, by product: outputs, columns taken at a time, warps, stages, parts of the
-# columns, the most tokens of a program. Each reads the matrix once or twice, and spills no register
-# (Triton 3.6 for an H200). The candidates' arithmetic is for programs of 64 tokens, which read it
-# up to four times.
-_WIDE = {
-    "gate_up": ((64, 64, 8, 3, 1, 256), (32, 64, 8, 3, 1, 256)),
-    "down": ((64, 64, 8, 3, 2, 256), (64, 64, 8, 3, 4, 256)),
-    "out": ((64, 64, 8, 3, 2, 256), (64, 128, 8, 3, 1, 128)),
-    "qkv": ((32, 128, 8, 3, 1, 128),),
-}
-_NARROW, _PROCESSORS = 64, 132
-_HOPELESS = 2
-"""Times what the best takes by arithmetic, which is not that wrong."""
 
 
 @dataclass
@@ -167,9 +136,9 @@ class Tuned:
         device = self.bench.fused.decoder.embedding.weight.device
         is_gpu = device.type == "cuda"
         count = torch.cuda.get_device_properties(device).multi_processor_count if is_gpu else 2
-        for each, block, warps, stages in _ATTENTION[: self.most] if self.batch > 4 else ():
+        for each, block, warps, stages in ATTENTION[: self.most] if self.batch > 4 else ():
             yield DecodePlan(each * count, block, warps, stages)
-        few = _FEW_ATTENTION[: self.most] if self.batch <= _FEW_ATTENDED else ()
+        few = FEW_ATTENTION[: self.most] if self.batch <= FEW_ATTENDED else ()
         for pieces, block, warps in few:
             yield FewRowsPlan(pieces, block, warps, long=LONG)
 
@@ -208,23 +177,6 @@ class Tuned:
         ):  # it reads lengths and pages before what writes them here has ended
             torch.cuda.synchronize(device)
         return backend.decode_next(0, q, store, pages, lengths)
-
-
-def worth_a_trial(name: str, product: Product, tokens: int) -> list[FewPlan | TilePlan | None]:
-    """Return what may compute a product of so many tokens."""
-    found = list(candidates(product, tokens))
-    if tokens <= _NARROW:
-        return found
-    wide = [
-        TilePlan(outputs, chunk, warps, stages, width, splits)
-        for outputs, chunk, warps, stages, splits, width in _WIDE[name]
-    ]
-    tiles = [each for each in (*wide, *found) if isinstance(each, TilePlan)]
-    us = {each: load_of(each, product, tokens, _PROCESSORS).us for each in tiles}
-    # Registers of wide sums are past that arithmetic; they were compiled, and are let in.
-    most_us = _HOPELESS * min(us.values())
-    likely = [each for each in found if each not in us or us[each] <= most_us]
-    return [*(each for each in wide if each.fits(product.inputs)), *likely]
 
 
 def tuned(name: str, batch: int, device: torch.device, *, tiny: bool, layers: int | None) -> Tuned:

@@ -18,8 +18,13 @@ def script(repository: Path, name: str) -> Iterator[ModuleType]:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look for it there
+    known = set(sys.modules)
+    sys.path.insert(0, str(repository / "benchmarks"))  # as it has its neighbours when it is run
     try:
         spec.loader.exec_module(module)
         yield module
     finally:
-        del sys.modules[name]
+        sys.path.remove(str(repository / "benchmarks"))
+        beside = {file.stem for file in (repository / "benchmarks").glob("*.py")}
+        for each in {name, *(beside & (set(sys.modules) - known))}:
+            del sys.modules[each]

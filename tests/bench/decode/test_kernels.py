@@ -40,6 +40,14 @@ def test_what_follows_the_last_step_is_no_part_of_one() -> None:
     assert [each.name for each in found] == ["_qkv", "_settle"]
 
 
+def test_a_step_of_which_a_part_was_lost_is_none() -> None:
+    layers = ("_qkv",) * 20
+    lost = ("_qkv",) * 9
+    seen = [*PROMPTS, *layers, "_settle", *lost, "_settle", *layers, "look", "_settle"]
+    found = {each.name: each.per_step for each in steps_of(in_turn(*seen))}
+    assert found == {"_qkv": 20.0, "_settle": 1.0, "look": 0.5}
+
+
 def test_events_may_come_in_any_order() -> None:
     ran = in_turn(*PROMPTS, *STEP, *STEP)
     assert steps_of(ran[::-1]) == steps_of(ran)

@@ -174,6 +174,11 @@ def test_a_server_that_does_not_start_says_what_it_said(capfd: pytest.CaptureFix
         (("--url", "http://127.0.0.1:1", "--beside"), "OST4021"),
         (("--model", "smollm2", "--beside", "--cancelled", "0.1"), "OST4021"),
         (("--url", "http://127.0.0.1:1", "--speeds", "1", "--arrivals", "/no/file"), "OST4022"),
+        (
+            ("--url", "http://127.0.0.1:1", "--speeds", "1", "--seconds", "3", "--rising", "3"),
+            "OST4021",
+        ),
+        (("--url", "http://127.0.0.1:1", "--rates", "0.001", "--seconds", "0.1"), "OST4021"),
         (("--url", "http://127.0.0.1:1", "--speeds", "1", "--arrivals", __file__), "OST4022"),
     ],
 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 from torch._C._autograd import DeviceType
@@ -25,6 +26,9 @@ _LAST = "_settle"
 """The kernel that runs once in every step; see `kernels/settling.py`."""
 _PROMPTS = "_prefill"
 """The kernel that no step runs; see `kernels/paged_prefill.py`."""
+_WHOLE = 0.9
+"""Of the kernels of the longest step. The profiler loses some of a large model's (8B, 32 rows: half
+of them); where a launch begins there are two or three more."""
 _MOST = 24
 _LONGEST = 80
 
@@ -70,15 +74,24 @@ def kernels_of(first: Callable[[], object], whole: Callable[[], object]) -> Watc
     return Watched(busy_us(began) / 1e3, _added(began, 1), steps_of(_seen(whole)))
 
 
+def steps_while(run: Callable[[], object]) -> tuple[KernelTime, ...]:
+    """Return what a step of an engine runs, longest first, seen while `run` waits; on a GPU."""
+    return steps_of(_seen(run)) if torch.cuda.is_available() else ()
+
+
 def steps_of(ran: Sequence[Ran]) -> tuple[KernelTime, ...]:
-    """Return what a step ran, once no prompt was left; without a step, nothing."""
+    """Return what a step ran, once no prompt was left; without a step, nothing.
+
+    Steps of which the profiler lost a part do not count.
+    """
     in_order = sorted(ran, key=lambda each: each.began_us)
     last_prompt = max((at for at, each in enumerate(in_order) if each.name == _PROMPTS), default=-1)
     ends = [at for at, each in enumerate(in_order) if each.name == _LAST and at > last_prompt]
     # What the last prompts ran behind their attention ends with a `_LAST` of its own.
-    if len(ends) < 2:
-        return ()
-    return _added(in_order[ends[0] + 1 : ends[-1] + 1], len(ends) - 1)
+    steps = [in_order[a + 1 : b + 1] for a, b in pairwise(ends)]
+    most = max(map(len, steps), default=0)
+    whole = [step for step in steps if len(step) >= _WHOLE * most]
+    return _added([each for step in whole for each in step], len(whole))
 
 
 def busy_us(ran: Iterable[Ran]) -> float:

@@ -24,6 +24,7 @@ import msgspec
 
 from ostinato.bench.attempt import error_text
 from ostinato.bench.serve.beside import Alone
+from ostinato.bench.serve.output import whole
 from ostinato.bench.serve.planning import Planned
 from ostinato.bench.serve.server import words_for
 from ostinato.errors import ResourceError
@@ -151,7 +152,9 @@ def _send(engine: Engine, planned: Sequence[Planned], at_once: int) -> Alone:
 def main() -> None:
     """Answer the one line of standard input."""
     work = msgspec.json.decode(sys.stdin.buffer.readline(), type=Work)
-    sys.stdout.buffer.write(msgspec.json.encode(_run(work)) + b"\n")
+    output = whole(sys.stdout.buffer)
+    output.write(msgspec.json.encode(_run(work)) + b"\n")
+    output.flush()
 
 
 if __name__ == "__main__":

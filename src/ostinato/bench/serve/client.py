@@ -19,6 +19,7 @@ from typing import cast
 
 import msgspec
 
+from ostinato.bench.serve.output import whole
 from ostinato.bench.serve.planning import Planned
 from ostinato.bench.serve.replies import BadReply, EventCutter, ReplyReader
 from ostinato.bench.serve.seen import CANCELLED, SHED, Seen
@@ -307,9 +308,10 @@ def run_share(share: Share) -> list[Seen]:
 def main() -> None:
     """Answer each line of standard input."""
     decoder, encoder = msgspec.json.Decoder(Share), msgspec.json.Encoder()
+    output = whole(sys.stdout.buffer)
     for line in sys.stdin.buffer:
-        sys.stdout.buffer.write(encoder.encode(run_share(decoder.decode(line))) + b"\n")
-        sys.stdout.buffer.flush()
+        output.write(encoder.encode(run_share(decoder.decode(line))) + b"\n")
+        output.flush()
 
 
 if __name__ == "__main__":

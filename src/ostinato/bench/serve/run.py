@@ -141,12 +141,15 @@ def run_serve(options: ServeOptions, *, tell: Tell, save: Save) -> ServeResult:
         save: Gets the result so far after every load.
 
     Raises:
-        UsageError: OST4022, the trace cannot be read; OST4041, the address is not of this machine.
+        UsageError: OST4021, a load of which nothing is counted; OST4022, the trace cannot be read;
+            OST4041, the address is not of this machine.
         ResourceError: OST4042, no server, or no engine alone; OST4043, a client ended.
     """
     plans = [
         [_plan(level, options, seed) for seed in range(options.repeats)] for level in options.levels
     ]
+    for level, plan in zip(options.levels, plans, strict=True):
+        _check_counted(level, plan, options)
     head = describe_run(device_named(options.device))
     asked = options.to_dict() | {"client_loop": f"uvloop {version_of('uvloop')}"}
     head |= {"benchmark": "serve", "options": asked}
@@ -163,6 +166,19 @@ def run_serve(options: ServeOptions, *, tell: Tell, save: Save) -> ServeResult:
             result = replace(result, rows=(*result.rows, row))
             save(result)
     return result
+
+
+def _check_counted(
+    level: Level, plans: Sequence[list[list[Planned]]], options: ServeOptions
+) -> None:
+    """Refuse a load that would say nothing: in bursts, minutes may pass without a request."""
+    for streams in plans:
+        if not any(one.is_counted for stream in streams for one in stream):
+            raise _wrong(
+                f"of {level} no request is counted: {sum(map(len, streams))} come in "
+                f"{options.seconds:g} s, none of them after the first {options.rising:g}",
+                "pass more --seconds, or less --rising",
+            )
 
 
 def _alone(
