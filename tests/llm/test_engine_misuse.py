@@ -216,7 +216,7 @@ def test_a_forked_process_is_refused_and_harms_nobody(tiny: Path, tmp_path: Path
             made.close()
 
         # Locks that another thread holds at the fork stay locked in the child for ever.
-        with made._loop._changed, made._core.books._lock:
+        with made._loop._entry, made._core.books._lock:
             assert in_a_fork(use) == 0
         assert not profile.exists()
         made.ask(PROMPT, greedy(2)).result(30)
@@ -287,7 +287,7 @@ def test_a_shape_profile_that_cannot_be_written_is_refused_before_anything_is_lo
         ({"device": None}, WrongTypeError, "device must be"),
         ({"max_batch": 10**12}, ResourceError, "the state of max_batch requests takes"),
         ({"max_batch": 10**12, "kv_memory": "auto"}, ResourceError, "the state of max_batch"),
-        ({"page_tokens": 10**12, "kv_memory": "auto"}, ResourceError, "keys and values need"),
+        ({"page_tokens": 10**12, "kv_memory": "auto"}, ResourceError, "or page_tokens"),
         ({"most_logprobs": 10**9}, UsageError, "the model knows 96 tokens"),
         ({"backend": "cuda"}, UsageError, "backend is 'cuda', and the model is to run on cpu"),
         ({"device": "gpu"}, UsageError, "pass 'auto' or 'cpu' as device"),

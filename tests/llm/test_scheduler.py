@@ -60,7 +60,9 @@ def test_a_part_of_the_tokens_and_pages_of_a_request_is_that_part() -> None:
     books.submit(request("a", 4, max_tokens=9))
     books.plan()
     tokens, pages = books.tokens_of("a"), books.pages_of("a")
-    assert books.stretch_of("a", 1, 2) == tokens[1:3]
+    stretch = books.stretch_of(Chunk("a", 1, 2, is_last=False))
+    assert (tuple(stretch.token_ids), stretch.start) == (tokens[1:3], 1)
+    assert tuple(stretch.pages) == pages
     assert books.pages_of("a", 1) == pages[1:]
 
 

@@ -142,3 +142,35 @@ def test_who_signs_up_again_at_once_is_told_once() -> None:
     waiters._calls.append(again)
     waiters.tell()
     assert calls == 1
+
+
+def test_a_call_that_was_interrupted_is_made_by_the_next_who_tells() -> None:
+    waiters, calls = Waiters(), 0
+
+    def interrupted_once() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise KeyboardInterrupt
+
+    waiters._calls.append(interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        waiters.tell()
+    waiters.tell()
+    assert calls == 2
+    assert not waiters._calls
+
+
+def test_two_who_tell_at_once_wake_somebody_once() -> None:
+    waiters = Waiters()
+    called = threading.Lock()
+    called.acquire()
+
+    def call_for_both() -> None:
+        called.release()
+        called.release()  # as another thread does that tells of the same change
+
+    waiters._calls.append(call_for_both)
+    waiters.tell()
+    assert called.acquire(blocking=False)
+    assert not waiters._calls

@@ -8,43 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from ostinato.llm.kv.pages import PagePool
 from ostinato.llm.kv.prefix import PrefixIndex
 from ostinato.llm.refusals import taken_name
-from ostinato.llm.scheduler import Chunk, Counts, Plan, Scheduler
+from ostinato.llm.scheduler import Chunk, Counts, Plan, Scheduler, Seat, Stretch
 
 if TYPE_CHECKING:
     from ostinato.llm.limits import Limits
     from ostinato.llm.reply import Reply
     from ostinato.llm.request import FinishReason, Request
-
-
-@dataclass(frozen=True, slots=True)
-class Seat:
-    """Where a request sits down, and with what.
-
-    Attributes:
-        ids: Prompt and answer so far.
-        left: Tokens it may still produce.
-    """
-
-    row: int
-    ids: tuple[int, ...]
-    left: int
-    pages: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    """Tokens to prefill, from `start` on, into `pages`."""
-
-    token_ids: tuple[int, ...]
-    start: int
-    pages: tuple[int, ...]
 
 
 class Books:
@@ -71,9 +46,13 @@ class Books:
         """
         with self._lock:
             self._check_names(replies)
-            # First: whatever it raises, nobody is entered.
-            self._queue(replies, room_for=len(replies))
-            self._enter(replies)
+            self._scheduler.check_room(replies[0].request, room_for=len(replies))
+            try:
+                self._enter(replies)
+                self._queue(replies)
+            except BaseException:  # the caller was interrupted
+                self._withdraw(replies)
+                raise
 
     def check_length(self, request: Request) -> None:
         """Refuse a prompt that could never run; see `Scheduler.check_length`."""
@@ -84,14 +63,18 @@ class Books:
         with self._lock:
             self._check_names(replies)
             self._scheduler.check_room(replies[0].request, room_for=len(replies))
-            self._enter(replies)
+            try:
+                self._enter(replies)
+            except BaseException:  # the caller was interrupted
+                self._withdraw(replies)
+                raise
 
     def admit(self, replies: Sequence[Reply]) -> None:
         """Let those wait for their turn who were expected."""
         living = [reply for reply in replies if not reply.is_over]
         if living:
             with self._lock:
-                self._queue(living, room_for=0)
+                self._queue(living)
 
     def _check_names(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
@@ -102,9 +85,16 @@ class Books:
         for reply in replies:
             self._replies[reply.request_id] = reply
 
-    def _queue(self, replies: Sequence[Reply], room_for: int) -> None:
+    def _withdraw(self, replies: Sequence[Reply]) -> None:
+        """Leave everything as if nobody had tried to let `replies` in."""
+        for reply in replies:
+            self._replies.pop(reply.request_id, None)
+        self._followers.pop(replies[0].request_id, None)
+        self._scheduler.withdraw(replies[0].request_id)
+
+    def _queue(self, replies: Sequence[Reply]) -> None:
         first, *followers = replies
-        self._scheduler.submit(first.request, room_for=room_for)
+        self._scheduler.submit(first.request, room_for=0)
         if followers:
             self._followers[first.request_id] = tuple(followers)
 
@@ -127,7 +117,7 @@ class Books:
             plan = self._scheduler.plan()
             counts = self._scheduler.counts()
             self._has_room = counts.running < self._limits.max_batch and not counts.waiting
-            for request_id in (*(chunk.request_id for chunk in plan.prefill), *plan.joining):
+            for request_id in {*(chunk.request_id for chunk in plan.prefill), *plan.joining}:
                 self._note_admission(self._replies[request_id])
             return plan
 
@@ -184,6 +174,10 @@ class Books:
         """Return a living request."""
         return self._replies[request_id]
 
+    def is_living(self, reply: Reply) -> bool:
+        """Whether a request is not over; another that has taken its name does not count."""
+        return self._replies.get(reply.request_id) is reply
+
     def living(self) -> list[Reply]:
         """Return all requests that are not over."""
         with self._lock:
@@ -194,17 +188,11 @@ class Books:
 
     def stretch(self, chunk: Chunk) -> Stretch:
         """Return what a chunk of a plan is to prefill."""
-        ids = self._scheduler.stretch_of(chunk.request_id, chunk.start, chunk.count)
-        return Stretch(ids, chunk.start, self._scheduler.pages_of(chunk.request_id))
+        return self._scheduler.stretch_of(chunk)
 
     def seat(self, request_id: str) -> Seat:
         """Return the seat of a request that joins."""
-        row = self._scheduler.row_of(request_id)
-        assert row is not None
-        ids = self._scheduler.tokens_of(request_id)
-        produced = len(ids) - len(self._replies[request_id].request.prompt_ids)
-        left = self._scheduler.budget_of(request_id) - produced
-        return Seat(row, ids, left, self._scheduler.pages_of(request_id))
+        return self._scheduler.seat_of(request_id)
 
     def pages_of(self, request_id: str, start: int = 0) -> tuple[int, ...]:
         """Return the pages of a living request, from `start` on."""
@@ -212,9 +200,8 @@ class Books:
 
     @property
     def has_work(self) -> bool:
-        """Whether a step has something to do."""
-        with self._lock:
-            return not self._scheduler.is_idle
+        """Whether a step has something to do; of no use to others than the thread of the steps."""
+        return not self._scheduler.is_idle
 
     @property
     def is_idle(self) -> bool:

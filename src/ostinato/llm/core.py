@@ -171,8 +171,7 @@ class Core:
     def _prefill(self, chunks: Sequence[Chunk]) -> Tensor | None:
         if not chunks:
             return None
-        stretches = [self._books.stretch(chunk) for chunk in chunks]
-        return self._prefiller.run([PromptChunk(s.token_ids, s.start, s.pages) for s in stretches])
+        return self._prefiller.run([PromptChunk(*self._books.stretch(each)) for each in chunks])
 
     def _begin(self, plan: Plan, hidden_SE: Tensor) -> Flight:
         begins = frozenset(plan.decode)

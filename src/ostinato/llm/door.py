@@ -7,7 +7,7 @@ device, not of one request.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ostinato.errors import UsageError, WrongTypeError
@@ -41,6 +41,8 @@ class Door:
         seed: Of the engine.
         max_waiting: The most requests that may wait, so the most answers to one prompt; None: no
             bound.
+        last: Parameters that were let in, and the tokens that end an answer with them: most callers
+            ask with the same again and again, and they never change.
     """
 
     tokenizer: Tokenizer | None
@@ -49,6 +51,7 @@ class Door:
     most_logprobs: int
     seed: int
     max_waiting: int | None = None
+    last: list[tuple[SamplingParams, tuple[int, ...]]] = field(default_factory=list, init=False)
 
     def read_prompt(self, prompt: Prompt) -> tuple[int, ...]:
         """Return a prompt's token ids.
@@ -127,12 +130,20 @@ class Door:
 
     def _judge(self, request: Request) -> tuple[int, ...]:
         """Do as `check`, and return the tokens that end an answer."""
-        params = request.params
+        last = self.last  # at most one entry, which other threads replace as a whole
+        if last and last[0][0] is request.params:
+            stop_ids = last[0][1]
+        else:
+            stop_ids = self._judge_params(request.params)
+            last[:] = [(request.params, stop_ids)]
+        self._check_tokens("the prompt", request.prompt_ids)
+        return stop_ids
+
+    def _judge_params(self, params: SamplingParams) -> tuple[int, ...]:
         if self.max_waiting is not None:  # before the replies are built: n may be any number
             check_answers(params.n, self.max_waiting)
         if params.stop:
             self._needed_tokenizer("a stop text")
-        self._check_tokens("the prompt", request.prompt_ids)
         self._check_tokens("stop_token_ids", params.stop_token_ids)
         if params.logit_bias and max(params.logit_bias) >= self.vocabulary:
             strange = next(token for token in params.logit_bias if token >= self.vocabulary)

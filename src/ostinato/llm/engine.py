@@ -25,6 +25,7 @@ from ostinato.errors import WrongTypeError
 from ostinato.llm.config import EngineConfig
 from ostinato.llm.core import Core, InFlight
 from ostinato.llm.door import Door, Prompt
+from ostinato.llm.event_loops import EventLoops
 from ostinato.llm.faults import EngineDown
 from ostinato.llm.grammars import Grammars
 from ostinato.llm.loading import load
@@ -85,6 +86,7 @@ class Engine:
             max_waiting=config.max_waiting,
         )
         self._count = itertools.count()
+        self._event_loops = EventLoops()
         self._loop = Loop(self._core, loaded.device)
         self._grammars = Grammars(
             loaded.tokenizer,
@@ -198,7 +200,14 @@ class Engine:
             channels.append(channel)
         # Its stream keeps the engine alive, so that the answer still comes.
         cancel = partial(self._cancel, replies)
-        stream = Stream(request.request_id, request.prompt_ids, channels, cancel)
+        stream = Stream(
+            request.request_id,
+            request.prompt_ids,
+            channels,
+            cancel,
+            self._event_loops,
+            self._loop.require_own_process,
+        )
         self._let_in(replies, schema)
         return stream
 
@@ -240,10 +249,15 @@ class Engine:
         return request, self._door.replies(request, next(self._count)), schema
 
     def _let_in(self, replies: Sequence[Reply], schema: Schema | None) -> None:
-        let_in = self._core.submit if schema is None else self._core.books.expect
-        self._loop.submit(let_in, replies)
-        if schema is not None:
+        if schema is None:
+            self._loop.submit(self._core.submit, replies)
+            return
+        self._loop.submit(self._core.books.expect, replies)
+        try:
             self._grammars.equip(replies, schema)
+        except BaseException:  # the caller was interrupted, and nobody else would end them
+            self._loop.cancel(replies)
+            raise
 
     async def drain(self, timeout_s: float | None = None) -> bool:
         """Refuse new requests and wait for those that live; see `wait_drained`."""
@@ -368,7 +382,7 @@ def _shut(loop: Loop, core: Core, grammars: Grammars, profile_file: Path | None)
         return
     grammars.close()
     loop.close()
-    if loop.fault is None:
+    if loop.fault is None and loop.has_ended:  # else it is in the loop's thread, amid a step
         core.close()
     if profile_file is not None:
         core.warming.profile.keep(profile_file)

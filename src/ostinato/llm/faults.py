@@ -82,6 +82,14 @@ def in_another_process() -> EngineDown:
     )
 
 
+def once_more(told: EngineDown) -> EngineDown:
+    """Return a refusal that was told before, to be raised again.
+
+    One object that is raised again and again would keep the frames of all those calls alive.
+    """
+    return EngineDown(str(told.args[0]), code=told.code, remedy=told.remedy)
+
+
 def ends_engine(error: BaseException) -> bool:
     """Return whether nothing that is answered after `error` could be relied on."""
     return is_device_fault(error) or isinstance(error, WeightsLost)

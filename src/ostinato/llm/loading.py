@@ -21,6 +21,8 @@ from ostinato.llm.kv.memory import check_kv_bytes, pages_for_memory
 from ostinato.llm.kv.store import KvStore, bytes_per_page
 from ostinato.llm.limits import Limits
 from ostinato.llm.models import DecoderConfig, build, read_config
+from ostinato.llm.resident_state import row_bytes
+from ostinato.llm.sampling_state import check_vocabulary
 from ostinato.llm.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ _STEPS_ON_GPU = 8
 _PREFILL_ON_GPU, _PREFILL_ON_CPU = 8192, 2048
 _MOST_STEPS = 1024
 """Tokens are read when a launch ends, and a ring of them is kept for every row."""
+_MOST_PREFILL = 1 << 20
+"""What a step computes for each of its tokens stands in memory while it runs."""
 _FEW_LOGPROBS = 20  # by default: no reason to refuse a model of fewer tokens
 
 
@@ -90,9 +94,10 @@ def load(config: EngineConfig) -> Loaded:
         is_invariant=is_invariant,
     )
     tokenizer = None if folder is None else Tokenizer.load(folder)
+    check_vocabulary(decoder_config.vocabulary)
     _check_most_logprobs(config.most_logprobs, decoder_config.vocabulary)
     most_pages = 1 + config.max_batch * -(-max_model_len // config.page_tokens)
-    state_bytes = config.max_batch * (decoder_config.vocabulary + max_model_len) * 4
+    state_bytes = _state_bytes(config, decoder_config, max_model_len, device)
     # What fits in no memory that is free now fits still less behind the weights.
     pages_for_memory(
         config.kv_bytes, page_bytes, most=most_pages, state_bytes=state_bytes, device=device
@@ -131,13 +136,30 @@ def _check_options(config: EngineConfig) -> None:
             code="OST5031",
             remedy="pass 'auto', 'cpu', 'cuda' or 'cuda:1', or leave it out",
         )
-    steps = config.steps_per_launch
-    if steps != "auto" and steps > _MOST_STEPS:
-        raise UsageError(
-            f"steps_per_launch is {steps}, and a launch takes at most {_MOST_STEPS}",
-            code="OST5031",
-            remedy=f"pass at most {_MOST_STEPS}, or leave it out; a few are enough",
-        )
+    for name, what, most, enough in (
+        ("steps_per_launch", "a launch takes", _MOST_STEPS, "a few are enough"),
+        ("prefill_tokens", "a step takes", _MOST_PREFILL, "thousands are enough"),
+    ):
+        value = getattr(config, name)
+        if value != "auto" and value > most:
+            raise UsageError(
+                f"{name} is {value}, and {what} at most {most}",
+                code="OST5031",
+                remedy=f"pass at most {most}, or leave it out; {enough}",
+            )
+
+
+def _state_bytes(
+    config: EngineConfig, decoder_config: DecoderConfig, max_model_len: int, device: torch.device
+) -> int:
+    each = row_bytes(
+        vocabulary=decoder_config.vocabulary,
+        pages=-(-max_model_len // config.page_tokens),
+        page_tokens=config.page_tokens,
+        ring=_steps(config, device),
+        logprobs=config.most_logprobs,
+    )
+    return config.max_batch * each
 
 
 def _device(config: EngineConfig) -> torch.device:
@@ -203,22 +225,25 @@ def _store(
 
 
 def _limits(config: EngineConfig, max_model_len: int, device: torch.device) -> Limits:
-    steps, prefill_tokens = config.steps_per_launch, config.prefill_tokens
-    is_gpu = device.type == "cuda"
-    if steps == "auto":
-        steps = _STEPS_ON_GPU if is_gpu else 1
+    prefill_tokens = config.prefill_tokens
     if prefill_tokens == "auto":
-        prefill_tokens = _PREFILL_ON_GPU if is_gpu else _PREFILL_ON_CPU
+        prefill_tokens = _PREFILL_ON_GPU if device.type == "cuda" else _PREFILL_ON_CPU
     return Limits(
         max_batch=config.max_batch,
         max_model_len=max_model_len,
         page_tokens=config.page_tokens,
         prefill_tokens=prefill_tokens,
-        steps_per_launch=steps,
+        steps_per_launch=_steps(config, device),
         newcomer_steps=1,
         max_waiting=config.max_waiting,
         max_waiting_tokens=config.max_waiting_tokens,
     )
+
+
+def _steps(config: EngineConfig, device: torch.device) -> int:
+    if config.steps_per_launch == "auto":
+        return _STEPS_ON_GPU if device.type == "cuda" else 1
+    return config.steps_per_launch
 
 
 def _stop_ids(folder: Path | None, config: DecoderConfig) -> tuple[int, ...]:

@@ -28,10 +28,12 @@ from ostinato.llm.faults import (
     engine_failed,
     in_another_process,
     is_device_fault,
+    once_more,
 )
 from ostinato.llm.reply import Event, Reply
 from ostinato.llm.request import FinishReason
 from ostinato.llm.standing import Health
+from ostinato.llm.waiters import Waiters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,6 +52,7 @@ class Loop:
 
     Attributes:
         fault: Why the loop has ended by itself; None while all is well.
+        has_ended: Whether it does nothing more, for whatever reason.
         last_step_s: When it last finished a step or found nothing to do, on `time.monotonic`.
     """
 
@@ -57,9 +60,12 @@ class Loop:
         self._core, self._device = core, device
         self._process = os.getpid()
         self._commands: deque[_Command] = deque()
-        self._changed = threading.Condition()
+        # Taken once more by a thread that has it, if an engine is collected just then and closes.
+        self._entry = threading.RLock()
+        self._await_work, self._await_rest = Waiters(), Waiters()
         self._is_idle = True
         self._is_closing = False
+        self.has_ended = False
         self._refusal: EngineDown | None = None
         self.fault: EngineDown | None = None
         self.last_step_s = monotonic()
@@ -79,12 +85,12 @@ class Loop:
             EngineDown: OST5140, OST5141, the engine takes none.
             PromptTooLong, QueueFull, UsageError: As `Scheduler.submit`.
         """
-        with self._changed:
+        with self._entry:
             if self._refusal is not None:
-                raise self._refusal
+                raise once_more(self._refusal)
             let_in(replies)
             self._is_idle = False
-            self._changed.notify_all()
+        self._await_work.tell()
 
     def admit(self, replies: Sequence[Reply], error: OstinatoError | None) -> None:
         """Let those in who were expected, or end them in an error; from any thread."""
@@ -99,11 +105,11 @@ class Loop:
         """
         self.require_own_process()
         done: Future[_Answer] = Future()
-        with self._changed:
+        with self._entry:
             if self._is_closing or self.fault is not None:
-                raise self.fault or engine_closed(is_draining=False)
+                raise once_more(self.fault or engine_closed(is_draining=False))
             self._commands.append(_Command(command, done))
-            self._changed.notify_all()
+        self._await_work.tell()
         return done
 
     def cancel(self, replies: Sequence[Reply]) -> None:
@@ -112,30 +118,31 @@ class Loop:
         Whoever has since taken the name of one that is over is not meant.
         """
         self.require_own_process()
-        with self._changed:
+        command = _Command(lambda: self._cancel(replies), Future())
+        with self._entry:
             if self._is_closing or self.fault is not None:
                 return  # they are ended already, or about to be
-            self._commands.append(_Command(lambda: self._cancel(replies), Future()))
-            self._changed.notify_all()
+            self._commands.append(command)
+        self._await_work.tell()
 
     def refuse(self) -> None:
         """Let nobody in any more."""
         self.require_own_process()
-        with self._changed:
+        with self._entry:
             self._refusal = self._refusal or engine_closed(is_draining=True)
+        # Whoever was interrupted when it let somebody in may not have told.
+        self._await_work.tell()
 
     def wait_idle(self, timeout_s: float | None) -> bool:
         """Wait until no request lives; False if some still do after `timeout_s`."""
         self.require_own_process()
-        with self._changed:
-            return self._changed.wait_for(lambda: self._is_idle, timeout_s)
+        return self._await_rest.wait_for(lambda: self._is_idle, timeout_s)
 
     def wait_warm(self, timeout_s: float | None) -> bool:
         """Wait until nothing is left to be recorded ahead; False if something is."""
         self.require_own_process()
         warming = self._core.warming
-        with self._changed:
-            self._changed.wait_for(lambda: warming.is_done or not self.is_running, timeout_s)
+        self._await_rest.wait_for(lambda: warming.is_done or self.has_ended, timeout_s)
         return warming.is_done
 
     def abort_all(self) -> None:
@@ -146,10 +153,10 @@ class Loop:
         """End every living request, and the thread; waits for it."""
         if self.is_foreign:
             return  # the thread and those who wait are in another process
-        with self._changed:
+        with self._entry:
             self._is_closing = True
             self._refusal = self.fault or engine_closed(is_draining=False)
-            self._changed.notify_all()
+        self._await_work.tell()
         if self._thread is not threading.current_thread() and self._thread.ident is not None:
             self._thread.join()
 
@@ -175,7 +182,7 @@ class Loop:
         """
         self.require_own_process()
         if self._refusal is not None:
-            raise self._refusal
+            raise once_more(self._refusal)
 
     @property
     def is_running(self) -> bool:
@@ -213,8 +220,11 @@ class Loop:
                     self._go_round()
             else:
                 self._go_round()
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+        except BaseException as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             self._fail(error)
+        finally:
+            self.has_ended = True
+            self._await_rest.tell()
 
     def _own_stream(self) -> torch.cuda.Stream:
         """Return the one stream of the loop, behind whatever loading has queued elsewhere."""
@@ -228,7 +238,7 @@ class Loop:
                 self._deliver(self._core.step())
                 self._worked_s = monotonic()
             elif self._is_quiet() and not self._warm():
-                self._wait()
+                self._await_work.wait_for(self._has_work)
             self.last_step_s = monotonic()
         self._cancel(self._core.books.living())
         self._core.settle()
@@ -242,21 +252,31 @@ class Loop:
 
     def _cancel(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
-            if not reply.is_over:
+            if self._core.books.is_living(reply):
                 self._core.cancel(reply.request_id)
         self._deliver(self._core.take_news())
 
     def _deliver(self, news: Sequence[Event]) -> None:
         for event in news:
-            if event.reply.sink is not None:
-                event.reply.sink(event)
+            reply = event.reply
+            if reply.sink is not None:
+                try:
+                    reply.sink(event)
+                except BaseException:  # noqa: BLE001 - whoever reads this one harms nobody else
+                    _log.exception("the reader of request %s failed", reply.request_id)
+                    self._give_up(reply)
+
+    def _give_up(self, reply: Reply) -> None:
+        """End a request that nobody can be told of any more."""
+        reply.sink = None
+        if self.fault is None and self._core.books.is_living(reply):
+            self._core.cancel(reply.request_id)
 
     def _is_quiet(self) -> bool:
         """Wait a little for work, and say whether none came."""
         self._rest()
         left_s = max(0.0, self._worked_s + _QUIET_S - monotonic())
-        with self._changed:
-            return not self._changed.wait_for(self._has_work, left_s)
+        return not self._await_work.wait_for(self._has_work, left_s)
 
     def _warm(self) -> bool:
         """Record the next step ahead; False if there is none left."""
@@ -273,32 +293,27 @@ class Loop:
 
     def _rest(self) -> None:
         """Tell those who wait for it that no request lives."""
-        with self._changed:
+        with self._entry:
             self._is_idle = self._core.is_idle
-            self._changed.notify_all()
-
-    def _wait(self) -> None:
-        with self._changed:
-            self._changed.wait_for(self._has_work)
+        self._await_rest.tell()
 
     def _has_work(self) -> bool:
         return bool(self._commands) or self._core.has_work or self._is_closing
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         """End everything, and say why to everybody; the device is not touched any more."""
         fault = engine_failed(error)
         _log.critical("%s", fault, exc_info=error)
-        with self._changed:
+        with self._entry:
             self.fault = self._refusal = fault
             commands, self._commands = self._commands, deque()
-            self._is_idle = True
-            self._changed.notify_all()
         for reply in self._core.books.living():
             reply.is_over = True
             last = Event(reply, finish=FinishReason.ERROR, error=fault, metrics=reply.metrics())
             self._deliver([last])
         for command in commands:
-            command.done.set_exception(fault)
+            command.give_up(fault)
+        self._is_idle = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,9 +324,15 @@ class _Command:
     done: Future[Any]
 
     def obey(self) -> None:
+        if not self.done.set_running_or_notify_cancel():
+            return  # nobody wants it any more
         try:
             self.done.set_result(self.run())
-        except Exception as error:
+        except BaseException as error:
             self.done.set_exception(error)
             if ends_engine(error):
                 raise
+
+    def give_up(self, why: EngineDown) -> None:
+        if self.done.set_running_or_notify_cancel():
+            self.done.set_exception(why)

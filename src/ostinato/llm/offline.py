@@ -14,6 +14,7 @@ from ostinato.llm.answers import Output
 from ostinato.llm.config import EngineConfig
 from ostinato.llm.door import Prompt, no_prompt
 from ostinato.llm.engine import Engine
+from ostinato.llm.faults import once_more
 from ostinato.llm.params import SamplingParams
 from ostinato.llm.precheck import checked_requests
 from ostinato.llm.refusals import QueueFull, check_answers, no_params, shown
@@ -110,14 +111,16 @@ class LLM:
         try:
             return self.engine.submit(request)
         except QueueFull:
-            if not before:
-                raise
-            return None
+            if before:
+                return None
+        # Those of a call that was interrupted may still be on their way out.
+        self.engine.between_steps(lambda: None).result()
+        return self.engine.submit(request)
 
     def _raise_if_down(self) -> None:
         fault = self.engine.fault
         if fault is not None:
-            raise fault
+            raise once_more(fault)
 
     def update_weights(
         self, given: Mapping[str, Tensor] | Path | str, in_flight: InFlight = "finish"

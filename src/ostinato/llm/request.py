@@ -61,17 +61,20 @@ class Request:
     arrival_s: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_type("request_id", "a text", self.request_id, str)
-        object.__setattr__(self, "prompt_ids", _ids(self.prompt_ids))
+        _check_text("request_id", self.request_id)
+        ids = _ids(self.prompt_ids)
+        if ids is not self.prompt_ids:
+            object.__setattr__(self, "prompt_ids", ids)
         if not isinstance(self.params, SamplingParams):
             raise no_params(self.params)
         priority = whole(self.priority)
         if priority is None:
             raise _wrong("priority", "a whole number", self.priority, WrongTypeError)
-        object.__setattr__(self, "priority", priority)
-        if abs(self.priority) > _MOST_PRIORITY:
+        if priority is not self.priority:
+            object.__setattr__(self, "priority", priority)
+        if abs(priority) > _MOST_PRIORITY:
             raise _wrong("priority", f"within {_MOST_PRIORITY} of 0", self.priority, UsageError)
-        _check_type("salt", "a text", self.salt, str)
+        _check_text("salt", self.salt)
         self._check_prompt_and_arrival()
 
     def _check_prompt_and_arrival(self) -> None:
@@ -115,9 +118,9 @@ def _kind_of_no_time(arrival_s: Any) -> type[UsageError] | None:
     return None if isfinite(seconds) else UsageError
 
 
-def _check_type(name: str, wanted: str, value: object, kind: type) -> None:
-    if not isinstance(value, kind):
-        raise _wrong(name, wanted, value, WrongTypeError)
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str):
+        raise _wrong(name, "a text", value, WrongTypeError)
 
 
 def _wrong(name: str, wanted: str, value: object, kind: type[UsageError]) -> UsageError:

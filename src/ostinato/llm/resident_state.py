@@ -12,6 +12,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ostinato.llm import sampling_state
 from ostinato.llm.sampling import SamplingState
 from ostinato.llm.sampling_logprobs import Logprobs
 
@@ -211,3 +212,11 @@ class ResidentState:
     def ring(self) -> Tensor:
         """This launch's tokens, (B, K + 1)."""
         return self.output_BF[:, _RING:]
+
+
+def row_bytes(*, vocabulary: int, pages: int, page_tokens: int, ring: int, logprobs: int) -> int:
+    """Return what one row of such a state takes."""
+    places = ring + 1
+    reports = places * (4 + 12 * logprobs) if logprobs else 0
+    own = 8 * (_PLACES + _RING + places) + 4 * pages + reports
+    return own + sampling_state.row_bytes(vocabulary, pages * page_tokens)

@@ -139,12 +139,7 @@ class SamplingState:
         Raises:
             UsageError: OST5022, a vocabulary whose odds could not be summed exactly.
         """
-        if vocabulary > MOST_VOCABULARY:
-            raise UsageError(
-                f"the vocabulary has {vocabulary} tokens, sampling takes {MOST_VOCABULARY}",
-                code="OST5022",
-                remedy="use a model with a smaller vocabulary",
-            )
+        check_vocabulary(vocabulary)
         return cls(
             whole_BF=torch.zeros(rows, _BIASED.stop, dtype=torch.long, device=device),
             real_BF=torch.zeros(rows, _BIASES.stop, device=device),
@@ -365,6 +360,26 @@ class SamplingState:
     def frequency(self) -> Tensor:
         """Frequency penalty, (B,); 0 is off."""
         return self.real_BF[:, _FREQUENCY]
+
+
+def check_vocabulary(vocabulary: int) -> None:
+    """Refuse a vocabulary whose odds could not be summed exactly.
+
+    Raises:
+        UsageError: OST5022.
+    """
+    if vocabulary > MOST_VOCABULARY:
+        raise UsageError(
+            f"the vocabulary has {vocabulary} tokens, sampling takes {MOST_VOCABULARY}",
+            code="OST5022",
+            remedy="use a model with a smaller vocabulary",
+        )
+
+
+def row_bytes(vocabulary: int, tokens: int) -> int:
+    """Return what one row takes that may know so many tokens."""
+    words = tokens + 1 + vocabulary + words_for(vocabulary)
+    return 8 * _BIASED.stop + 4 * (_BIASES.stop + words)
 
 
 def words_for(vocabulary: int) -> int:

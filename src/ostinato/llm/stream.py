@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING
 from weakref import ref
 
 from ostinato.errors import UsageError
 from ostinato.llm.answers import Choice, Delta, Metrics, Output
+from ostinato.llm.event_loops import EventLoops
 from ostinato.llm.request import FinishReason
 from ostinato.llm.values import read_timeout
 from ostinato.llm.waiters import Waiters
@@ -37,6 +37,14 @@ class Stream:
 
     A stream that is dropped does not end its request, which runs to its end as others do: call
     `cancel` when nobody wants the answer any more.
+
+    Args:
+        request_id: Of the request.
+        prompt_ids: Of the request.
+        channels: One for each answer.
+        cancel: Ends the request.
+        loops: The event loops of the engine; None: of no other stream.
+        check_wait: Raises why there is nothing to wait for, if that is so; None: there is.
     """
 
     def __init__(
@@ -45,12 +53,14 @@ class Stream:
         prompt_ids: Sequence[int],
         channels: Sequence[Channel],
         cancel: Callable[[], None],
+        loops: EventLoops | None = None,
+        check_wait: Callable[[], None] | None = None,
     ) -> None:
         self.request_id = request_id
         self.prompt_ids = prompt_ids if isinstance(prompt_ids, tuple) else tuple(prompt_ids)
         self._channels = tuple(channels)
-        self._cancel = cancel
-        self._await_news, self._await_end = Waiters(), Waiters()
+        self._cancel, self._check_wait = cancel, check_wait
+        self._await_news, self._await_end = Waiters(loops), Waiters(loops)
         self._through: list[ref[object]] = []  # the readers that have seen the end
         for channel in self._channels:
             channel.await_news, channel.await_end = self._await_news, self._await_end
@@ -80,14 +90,17 @@ class Stream:
 
         Raises:
             TimeoutError: They are not whole yet; the request goes on.
+            EngineDown: OST5145, the engine is in another process.
         """
         timeout = read_timeout("timeout", timeout)
+        self._require_coming()
         if not self._await_end.wait_for(self._has_ended, timeout):
             raise TimeoutError(f"request {self.request_id} is not finished after {timeout} s")
         return self._output()
 
     async def wait(self) -> Output:
-        """Wait, in an event loop, until all answers are whole, and return them."""
+        """Do as `result`, in an event loop."""
+        self._require_coming()
         await self._await_end.wait_in_loop(self._has_ended)
         return self._output()
 
@@ -100,6 +113,7 @@ class Stream:
             if delta is not None:
                 yield delta
                 continue
+            self._require_coming()
             self._await_news.wait_for(self._may_go_on)
         self._note_end()
 
@@ -117,6 +131,11 @@ class Stream:
                 "pieces as they come",
             )
 
+    def _require_coming(self) -> None:
+        """Refuse to wait for what can never come."""
+        if self._check_wait is not None and not self._has_ended():
+            self._check_wait()
+
     def _note_end(self) -> None:
         """Remember who has seen the end."""
         if not self._has_seen_end(_reader()):
@@ -130,6 +149,7 @@ class Stream:
             if self._is_read():
                 self._note_end()
                 raise StopAsyncIteration
+            self._require_coming()
             await self._await_news.wait_in_loop(self._may_go_on)
         return delta
 
@@ -173,7 +193,7 @@ class Channel:
         self._index, self._text = index, text
         self.is_finished = False
         self.new_tokens = 0
-        self._events: deque[Event] = deque()
+        self._events: list[Event] = []
         self._reading = threading.Lock()  # a reader and `choice` must not cut one text in two
         self._pieces: list[Delta] = []
         self._unread: Delta | None = None
@@ -233,9 +253,10 @@ class Channel:
             )
 
     def _read(self) -> Delta | None:
-        events = [self._events.popleft() for _ in range(len(self._events))]
+        events = self._events[:]
         if not events:
             return None
+        del self._events[: len(events)]  # more may have come meanwhile
         tokens = [token for event in events for token in event.token_ids]
         reported = [one for event in events for one in event.logprobs or ()]
         last = events[-1]

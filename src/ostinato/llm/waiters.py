@@ -11,43 +11,55 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from time import monotonic
 
+from ostinato.llm.event_loops import EventLoops
+
 
 class Waiters:
-    """Those who wait for one thing."""
+    """Those who wait for one thing.
 
-    __slots__ = ("_calls",)
+    Args:
+        loops: Shared with others who tell at the same time; None: with nobody.
+    """
 
-    def __init__(self) -> None:
-        self._calls: deque[Callable[[], object]] = deque()
+    __slots__ = ("_calls", "_loops")
+
+    def __init__(self, loops: EventLoops | None = None) -> None:
+        self._loops = loops or EventLoops()
+        self._calls: list[Callable[[], object]] = []  # a deque takes ten times the memory
 
     def tell(self) -> None:
         """Have all look again who wait; after the change, from any thread. Never waits."""
         if self._calls:
-            for _ in range(len(self._calls)):  # not those who sign up now: they look by themselves
-                with suppress(IndexError):  # another thread tells them too
-                    self._calls.popleft()()
+            for call in self._calls[:]:  # not those who sign up now: they look by themselves
+                # Called first: if this thread is interrupted in between, the next one calls again.
+                with suppress(RuntimeError):  # another thread has called too
+                    call()
+                with suppress(ValueError):
+                    self._calls.remove(call)
 
     def wait_for(self, is_there: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Wait in a thread until `is_there`; return False if it is not after `timeout_s`."""
         until_s = None if timeout_s is None else monotonic() + timeout_s
         while not is_there():
-            called = threading.Event()
-            self._calls.append(called.set)
+            # Not an event: to set one takes a lock, which this thread, interrupted, might hold.
+            called, is_called = threading.Lock(), False
+            called.acquire()
+            self._calls.append(called.release)
             try:
                 if is_there():
                     return True
-                left_s = None if until_s is None else max(0.0, until_s - monotonic())
-                if not called.wait(left_s):
+                left_s = -1 if until_s is None else max(0.0, until_s - monotonic())
+                is_called = called.acquire(timeout=left_s)
+                if not is_called:
                     return is_there()
             finally:
-                if not called.is_set():
-                    self._sign_off(called.set)
+                if not is_called:
+                    self._sign_off(called.release)
         return True
 
     async def wait_in_loop(self, is_there: Callable[[], bool]) -> None:
@@ -55,7 +67,7 @@ class Waiters:
         loop = asyncio.get_running_loop()
         while not is_there():
             called: asyncio.Future[None] = loop.create_future()
-            call = partial(_call, loop, called)
+            call = partial(self._loops.calls_of(loop).wake, called)
             self._calls.append(call)
             try:
                 if is_there():
@@ -66,16 +78,5 @@ class Waiters:
                     self._sign_off(call)
 
     def _sign_off(self, call: Callable[[], object]) -> None:
-        # Where it is being called just now, or the list changes meanwhile, nobody hears one call.
-        with suppress(ValueError, IndexError):
+        with suppress(ValueError):  # it is being called just now, and nobody hears it
             self._calls.remove(call)
-
-
-def _call(loop: asyncio.AbstractEventLoop, called: asyncio.Future[None]) -> None:
-    with suppress(RuntimeError):  # the event loop is closed: nobody waits in it any more
-        loop.call_soon_threadsafe(_set, called)
-
-
-def _set(called: asyncio.Future[None]) -> None:
-    if not called.done():
-        called.set_result(None)

@@ -57,7 +57,7 @@ def pages_for_memory(
             f"the state of max_batch requests takes {format_bytes(state_bytes)}, and "
             f"{format_bytes(free)} of {_where(device)} memory are free",
             code="OST5034",
-            remedy="lower max_batch or max_model_len",
+            remedy="lower max_batch, max_model_len or page_tokens",
         )
     if kv_bytes is None:
         share = _share(free, state_bytes, device)

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,7 +34,8 @@ from torch import nn
 from ostinato.errors import UsageError
 from ostinato.llm.models.any_hf_calls import Call, cannot, rope_types, shape_of
 from ostinato.llm.models.config import DecoderConfig, Foreign
-from ostinato.llm.models.fields import Fields, refuse
+from ostinato.llm.models.fields import MOST, MOST_LAYERS, Fields, refuse
+from ostinato.llm.refusals import shown
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,6 +48,12 @@ _RUNS, _NOTES = "ostinato", "ostinato-notes"
 # Their frequencies follow the longest sequence of a batch: a token's result would then depend on
 # the rows beside it, and the host would have to look at positions in every step.
 _ROPES_BY_LENGTH = frozenset({"dynamic", "longrope"})
+_SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads", "max_position_embeddings"),
+)
+# What a layer sees is asked of its own code, position by position.
+_FEWER = MappingProxyType({"num_hidden_layers": MOST_LAYERS, "max_position_embeddings": 1 << 25})
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +155,7 @@ def describe(values: Mapping[str, Any], reason: str) -> DecoderConfig:
         raise refuse(f"its rope_type {by_length[0]!r} follows the length of the sequence")
     if getattr(config, "is_encoder_decoder", False):
         raise cannot("it is an encoder and a decoder")
+    _check_sizes(config)
     foreign = Foreign(json.dumps(dict(values), sort_keys=True), reason)
     # bfloat16: some products of transformers have no other form on the meta device.
     model = construct(foreign, torch.bfloat16, torch.device("meta"), attention=_NOTES)
@@ -217,6 +226,15 @@ def _config(values: Mapping[str, Any]) -> Any:
         raise refuse(f"transformers does not take it ({_first_line(error)})") from error
 
 
+def _check_sizes(config: Any) -> None:
+    """Refuse sizes that no model has, before it is built: that would take long, or fail oddly."""
+    for name in _SIZES:
+        value = getattr(config, name, None)
+        most = _FEWER.get(name, MOST)
+        if isinstance(value, int) and not 1 <= value <= most:
+            raise refuse(f"{name} is {shown(value)}, not a whole number from 1 to {most}")
+
+
 def construct(
     foreign: Foreign, dtype: torch.dtype, device: torch.device, *, attention: str = _RUNS
 ) -> Any:
@@ -234,7 +252,7 @@ def construct(
         if attention in str(error):  # it looks its attention up in a table of its own
             raise cannot("its attention does not go through it") from error
         raise cannot(f"it cannot be built (no {error})") from error
-    except (ValueError, TypeError, AttributeError, NotImplementedError) as error:
+    except Exception as error:  # any model's code, which may raise anything
         raise cannot(f"it cannot be built ({_first_line(error)})") from error
     if not isinstance(getattr(model, model.base_model_prefix, None), nn.Module):
         raise cannot(f"a {type(model).__name__} has no body apart from its output head")

@@ -21,6 +21,7 @@ from ostinato.llm.models.layers import LayerNorm, RmsNorm
 from ostinato.llm.models.llama import LlamaDecoder
 from ostinato.llm.models.ops import PlainOps
 from ostinato.llm.models.quantized import QuantizedLinear, quantise_layers
+from ostinato.llm.models.weight_bytes import least_bytes
 from ostinato.llm.models.weights import check, fill, source_of
 
 if TYPE_CHECKING:
@@ -71,6 +72,8 @@ def build(
     wants_invariant = is_invariant
     if is_invariant is None:
         is_invariant = device.type == "cpu" and dtype == torch.float32
+    layer_bytes = dtype.itemsize if quantize == "none" else 1
+    _require_room(least_bytes(config, dtype.itemsize, layer_bytes), device)
     with torch.device("meta"):
         decoder = _class_of(config)(config, ops=ops or PlainOps(), is_invariant=is_invariant).to(
             dtype

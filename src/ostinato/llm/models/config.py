@@ -16,7 +16,7 @@ from typing import Any
 from ostinato.checkpoints.json_file import read_json
 from ostinato.errors import UsageError
 from ostinato.llm.attention.base import AttentionShape
-from ostinato.llm.models.fields import Fields, refuse
+from ostinato.llm.models.fields import MOST_LAYERS, Fields, refuse
 from ostinato.llm.models.layers import ACTIVATIONS
 from ostinato.llm.models.rope import Llama3Scaling, Rope, YarnScaling
 
@@ -135,8 +135,8 @@ def _not_a_model(problem: str) -> UsageError:
 def _rotary(kind: str, fields: Fields) -> DecoderConfig:
     """Read the config of a Llama or one of its relatives."""
     heads, hidden = fields.count("num_attention_heads"), fields.count("hidden_size")
-    layers = fields.count("num_hidden_layers")
-    head_dim = fields.count("head_dim", 128 if kind == "qwen3" else hidden // heads)
+    layers = fields.count("num_hidden_layers", most=MOST_LAYERS)
+    head_dim = _head_dim(kind, fields, hidden, heads)
     has_bias = kind in ("llama", "qwen3") and fields.flag("attention_bias", default=False)
     return DecoderConfig(
         architecture=kind,
@@ -148,7 +148,7 @@ def _rotary(kind: str, fields: Fields) -> DecoderConfig:
         head_dim=head_dim,
         inner=fields.count("intermediate_size"),
         max_positions=fields.count("max_position_embeddings"),
-        norm_eps=fields.number("rms_norm_eps", 1e-6),
+        norm_eps=fields.number("rms_norm_eps", 1e-6, most=1.0),
         activation=_activation(fields, "hidden_act", "silu"),
         rope=_rope(fields),
         scales=(head_dim**-0.5,) * layers,
@@ -164,7 +164,8 @@ def _rotary(kind: str, fields: Fields) -> DecoderConfig:
 
 
 def _gpt2(kind: str, fields: Fields) -> DecoderConfig:
-    heads, hidden, layers = fields.count("n_head"), fields.count("n_embd"), fields.count("n_layer")
+    heads, hidden = fields.count("n_head"), fields.count("n_embd")
+    layers = fields.count("n_layer", most=MOST_LAYERS)
     if hidden % heads:
         raise refuse(f"n_embd {hidden} is not a multiple of n_head {heads}")
     if fields.flag("add_cross_attention", default=False):
@@ -181,7 +182,7 @@ def _gpt2(kind: str, fields: Fields) -> DecoderConfig:
         head_dim=hidden // heads,
         inner=fields.count("n_inner", 4 * hidden),
         max_positions=fields.count("n_positions"),
-        norm_eps=fields.number("layer_norm_epsilon", 1e-5),
+        norm_eps=fields.number("layer_norm_epsilon", 1e-5, most=1.0),
         activation=_activation(fields, "activation_function", "gelu_new"),
         rope=None,
         scales=tuple(scale / (layer + 1 if by_layer else 1) for layer in range(layers)),
@@ -193,6 +194,16 @@ def _gpt2(kind: str, fields: Fields) -> DecoderConfig:
         stored_dtype=fields.dtype(),
         eos_token_ids=fields.token_ids("eos_token_id"),
     )
+
+
+def _head_dim(kind: str, fields: Fields, hidden: int, heads: int) -> int:
+    default = 128 if kind == "qwen3" else hidden // heads
+    if fields.optional("head_dim") is None and kind != "qwen3" and hidden % heads:
+        raise refuse(f"hidden_size {hidden} is not a multiple of num_attention_heads {heads}")
+    head_dim = fields.count("head_dim", default)
+    if head_dim % 2:
+        raise refuse(f"its heads have {head_dim} numbers, and positions turn pairs of them")
+    return head_dim
 
 
 def _kv_heads(fields: Fields, heads: int, default: int) -> int:
@@ -228,7 +239,7 @@ def _windows(kind: str, fields: Fields, layers: int) -> tuple[int | None, ...]:
 def _rope(fields: Fields) -> Rope:
     """Read the rotary positions, as transformers writes them now (5) and as it did (4)."""
     parameters = fields.part("rope_parameters") or fields.part("rope_scaling")
-    theta = parameters.number("rope_theta", fields.number("rope_theta", 10_000.0))
+    theta = parameters.number("rope_theta", fields.number("rope_theta", 10_000.0), least=1.0)
     kind = parameters.text("rope_type", parameters.text("type", "default"))
     share = parameters.number("partial_rotary_factor", fields.number("partial_rotary_factor", 1.0))
     if share != 1.0:

@@ -7,9 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any
 
 from ostinato.errors import UsageError
+from ostinato.llm.refusals import shown
+
+MOST_LAYERS = 1024
+"""The deepest model known has fewer."""
+MOST = 2**31 - 1
+"""Of any size: kernels count in 32 bits."""
 
 
 def refuse(problem: str) -> UsageError:
@@ -31,19 +38,31 @@ class Fields:
     def __bool__(self) -> bool:
         return bool(self.values)
 
-    def count(self, key: str, default: int | None = None, *, least: int = 1) -> int:
-        """Return a whole number of at least `least`."""
+    def count(
+        self, key: str, default: int | None = None, *, least: int = 1, most: int = MOST
+    ) -> int:
+        """Return a whole number of at least `least` and at most `most`."""
         value = self._value(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise refuse(f"{key} is {value!r}, not a whole number of at least {least}")
+            raise refuse(f"{key} is {shown(value)}, not a whole number of at least {least}")
+        if value > most:
+            raise refuse(f"{key} is {shown(value)}, and at most {most} can be")
         return value
 
-    def number(self, key: str, default: float | None = None) -> float:
-        """Return a positive number."""
+    def number(
+        self, key: str, default: float | None = None, *, least: float = 0.0, most: float = inf
+    ) -> float:
+        """Return a finite number above 0, from `least` to `most`."""
         value = self._value(key, default)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            raise refuse(f"{key} is {value!r}, not a positive number")
-        return float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < inf:
+            raise refuse(f"{key} is {shown(value)}, not a positive number")
+        if not least <= value <= most:
+            wanted = f"at least {least:g}" if value < least else f"at most {most:g}"
+            raise refuse(f"{key} is {shown(value)}, and can be {wanted}")
+        try:
+            return float(value)
+        except OverflowError:
+            raise refuse(f"{key} is {shown(value)}, which is no number of a model") from None
 
     def optional(self, key: str) -> float | None:
         """Return a positive number; None if the config does not say."""
@@ -88,7 +107,7 @@ class Fields:
         """Return one token or several; none if the config does not say."""
         value = self._value(key, [])
         ids = value if isinstance(value, list) else [value]
-        if not all(isinstance(each, int) for each in ids):
+        if not all(isinstance(each, int) and not isinstance(each, bool) for each in ids):
             raise refuse(f"{key} is {value!r}, neither a token nor a list of tokens")
         return tuple(ids)
 

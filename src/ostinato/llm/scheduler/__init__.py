@@ -6,6 +6,6 @@ queue, its rows of the resident state and its pages; `progress` is how far one r
 """
 
 from ostinato.llm.scheduler.facade import Counts, Scheduler
-from ostinato.llm.scheduler.plan import Chunk, Plan
+from ostinato.llm.scheduler.plan import Chunk, Plan, Seat, Stretch
 
-__all__ = ["Chunk", "Counts", "Plan", "Scheduler"]
+__all__ = ["Chunk", "Counts", "Plan", "Scheduler", "Seat", "Stretch"]

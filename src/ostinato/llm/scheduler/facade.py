@@ -20,7 +20,7 @@ from ostinato.llm.kv.prefix import PrefixIndex
 from ostinato.llm.limits import Limits
 from ostinato.llm.request import FinishReason, Request
 from ostinato.llm.scheduler.ledger import Ledger
-from ostinato.llm.scheduler.plan import Note, Plan
+from ostinato.llm.scheduler.plan import Chunk, Note, Plan, Seat, Stretch
 from ostinato.llm.scheduler.planning import Planning
 from ostinato.llm.scheduler.progress import Progress
 
@@ -79,6 +79,13 @@ class Scheduler:
             UsageError: OST5008, a living request has the same id.
         """
         self._ledger.enter(request, room_for)
+
+    def withdraw(self, request_id: str) -> None:
+        """Undo a `submit` that was interrupted, wherever it stood.
+
+        For a request that has just come and was planned by nobody.
+        """
+        self._ledger.withdraw(request_id)
 
     def check_room(self, request: Request, *, room_for: int = 1) -> None:
         """Refuse what `submit` would refuse, and let nobody in.
@@ -217,9 +224,18 @@ class Scheduler:
         """Return prompt and answer of a living request, as far as they are booked."""
         return tuple(self._living(request_id).tokens)
 
-    def stretch_of(self, request_id: str, start: int, count: int) -> tuple[int, ...]:
-        """Return `count` of those tokens, from `start` on."""
-        return tuple(self._living(request_id).tokens[start : start + count])
+    def stretch_of(self, chunk: Chunk) -> Stretch:
+        """Return what a chunk of a plan is to prefill."""
+        progress = self._living(chunk.request_id)
+        start = chunk.start
+        return Stretch(progress.tokens[start : start + chunk.count], start, progress.pages[:])
+
+    def seat_of(self, request_id: str) -> Seat:
+        """Return where a request that joins sits down, and with what."""
+        progress = self._living(request_id)
+        assert progress.row is not None
+        left = progress.budget - progress.new_tokens
+        return Seat(progress.row, tuple(progress.tokens), left, tuple(progress.pages))
 
     def budget_of(self, request_id: str) -> int:
         """Return the most new tokens a living request gets, from the beginning of its answer."""

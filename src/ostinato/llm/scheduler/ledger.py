@@ -48,10 +48,16 @@ class Ledger:
             keys=PageKeys(request.salt, self.limits.page_tokens),
             tokens=list(request.prompt_ids),
         )
-        self.waiting.add(progress)  # first: whatever it raises, nobody is entered
         self.submitted += 1
-        self.live[request.request_id] = progress
+        self.live[request.request_id] = progress  # first: `withdraw` finds by its name who waits
+        self.waiting.add(progress)
         return progress
+
+    def withdraw(self, request_id: str) -> None:
+        """Undo what `enter` did, were it interrupted half-way."""
+        progress = self.live.pop(request_id, None)
+        if progress is not None:
+            self.waiting.discard(progress)
 
     def check_entry(self, request: Request, room_for: int = 1) -> int:
         """Refuse a request that cannot come in; return how many tokens its answer may have."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ostinato.llm.scheduler.progress import Progress
 
@@ -22,6 +24,28 @@ class Chunk:
     start: int
     count: int
     is_last: bool
+
+
+class Stretch(NamedTuple):
+    """Tokens to prefill, from `start` on, into `pages`; it stays as it is while others go on."""
+
+    token_ids: Sequence[int]
+    start: int
+    pages: Sequence[int]
+
+
+class Seat(NamedTuple):
+    """Where a request sits down, and with what.
+
+    Attributes:
+        ids: Prompt and answer so far.
+        left: Tokens it may still produce.
+    """
+
+    row: int
+    ids: tuple[int, ...]
+    left: int
+    pages: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,11 @@ class Waiting(Ranked):
         super().remove(progress)
         self._tokens -= len(progress.tokens)
 
+    def discard(self, progress: Progress) -> None:
+        """Take one out that may be there, or half there."""
+        self._in_order = [each for each in self._in_order if each is not progress]
+        self._tokens = sum(len(each.tokens) for each in self._in_order)
+
     def lengthened(self, tokens: int) -> None:
         """Count `tokens` that a launch brought to a request which waits again."""
         self._tokens += tokens

@@ -14,10 +14,11 @@ is for `compiler` to find out.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from itertools import islice
 
 from ostinato.errors import UsageError, WrongTypeError
 from ostinato.llm.structured.unkept import check_numbers
@@ -25,6 +26,7 @@ from ostinato.llm.structured.unkept import check_numbers
 MOST_BYTES = 64 * 1024
 """Of one schema: so much is compiled in well under a second."""
 
+_SHOWN, _SHOWN_KEYS = 120, 20
 _REMEDY = "pass a JSON schema, a pydantic model class, {'regex': ...} or {'choices': [...]}"
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _WORDS = (
@@ -75,12 +77,14 @@ def read_schema(given: object) -> Schema | None:
     elif isinstance(given, type) and hasattr(given, "model_json_schema"):
         given = given.model_json_schema()
     if not isinstance(given, Mapping):
-        raise _wrong_type(f"schema must be a mapping, JSON text or a model class, got {given!r}")
+        raise _wrong_type(
+            f"schema must be a mapping, JSON text or a model class, got {given!r:.80}"
+        )
     readers = {SchemaKind.REGEX: _regex, SchemaKind.CHOICES: _choices, SchemaKind.LARK: _lark}
     for kind, read in readers.items():
         if kind.value in given:
             if len(given) > 1:
-                raise _unknown(f"a schema with {kind.value!r} has other keys too: {list(given)}")
+                raise _unknown(f"a schema with {kind.value!r} has other keys too: {_listed(given)}")
             return _checked(kind, read(given[kind.value]))
     return _checked(SchemaKind.JSON, _json_schema(given))
 
@@ -94,20 +98,20 @@ def _from_text(text: str) -> object:
 
 def _regex(pattern: object) -> str:
     if not isinstance(pattern, str) or not pattern:
-        raise _wrong_type(f"regex must be a text of at least one letter, got {pattern!r}")
+        raise _wrong_type(f"regex must be a text of at least one letter, got {pattern!r:.80}")
     return pattern
 
 
 def _lark(grammar: object) -> str:
     if not isinstance(grammar, str) or not grammar:
-        raise _wrong_type(f"lark must be a text of at least one letter, got {grammar!r}")
+        raise _wrong_type(f"lark must be a text of at least one letter, got {grammar!r:.80}")
     return grammar
 
 
 def _choices(texts: object) -> str:
     listed = texts if isinstance(texts, Sequence) and not isinstance(texts, str) else ()
     if not listed or not all(isinstance(text, str) for text in listed):
-        raise _wrong_type(f"choices must be a list of at least one text, got {texts!r}")
+        raise _wrong_type(f"choices must be a list of at least one text, got {texts!r:.80}")
     return json.dumps(list(listed), ensure_ascii=False)
 
 
@@ -117,7 +121,7 @@ def _json_schema(given: Mapping[object, object]) -> str:
         schema["type"] = "object"
     _check_type(schema.get("type", "object"))
     if schema and not _KEYWORDS & schema.keys():
-        raise _unknown(f"no kind of schema has the keys {list(schema)}", next(iter(schema)))
+        raise _unknown(f"no kind of schema has the keys {_listed(schema)}", next(iter(schema)))
     try:
         text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -129,7 +133,7 @@ def _json_schema(given: Mapping[object, object]) -> str:
 def _check_type(named: object) -> None:
     for name in named if isinstance(named, list | tuple) else (named,):
         if name not in _TYPES:
-            raise _unknown(f"schema has the type {name!r}; there are {', '.join(_TYPES)}")
+            raise _unknown(f"schema has the type {name!r:.80}; there are {', '.join(_TYPES)}")
 
 
 def _checked(kind: SchemaKind, text: str) -> Schema:
@@ -146,8 +150,18 @@ def _checked(kind: SchemaKind, text: str) -> Schema:
     return Schema(kind, text)
 
 
+def _listed(keys: Iterable[object]) -> str:
+    """Return keys as they are shown: a request may have any number of any length."""
+    shown = str(list(islice(keys, _SHOWN_KEYS)))
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+
+
 def _unknown(problem: str, key: object = None) -> UsageError:
-    near = get_close_matches(str(key), [*_KEYWORDS, "regex", "choices", "lark"], n=1) if key else []
+    near = (
+        get_close_matches(str(key)[:_SHOWN], [*_KEYWORDS, "regex", "choices", "lark"], n=1)
+        if key
+        else []
+    )
     return UsageError(
         problem, code="OST5060", remedy=f"did you mean {near[0]}?" if near else _REMEDY
     )
