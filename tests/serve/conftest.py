@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import hypothesis
 import openai
 import pytest
 
@@ -16,6 +17,9 @@ from serve.tiny_chat import write
 # On a machine that does much else an answer may take longer than httpx's own five seconds.
 for part in ("connect", "read", "write", "pool"):
     setattr(httpx._config.DEFAULT_TIMEOUT_CONFIG, part, 120.0)
+# And an example longer than the fifth of a second after which it would count as a failure.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

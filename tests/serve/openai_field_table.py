@@ -75,8 +75,8 @@ SAMPLED = fields(
     stop_token_ids=([[], [5], None], [[-1], 5, ([1.5], "stop_token_ids[0]"), [9999]]),
     ignore_eos=([True, False, None], ["a", 1]),
     repetition_penalty=([1.1, None], [0, -1, "a"]),
-    priority=([0, -3, 3], [10**12, 1.5, "a", None]),
-    cache_salt=(["", "a"], [1, None]),
+    priority=([0, -3, 3, None], [10**12, 1.5, "a"]),
+    cache_salt=(["", "a", None], [1]),
     return_token_ids=([True, False, None], ["a"]),
 )
 FORMED: dict[str, Field] = fields(

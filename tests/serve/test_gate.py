@@ -91,6 +91,29 @@ def test_without_an_admin_key_nobody_is_admin(tiny_chat: Path, headers: dict[str
     assert answer.status_code == 403
 
 
+@pytest.mark.parametrize(
+    "headers",
+    [
+        "authorization,content-type,x-stainless-os",
+        "X-Stainless-Arch, X-Stainless-Lang, X-Stainless-OS, X-Stainless-Retry-Count",
+        "openai-organization, openai-project, openai-beta",
+        "idempotency-key, traceparent, tracestate",
+    ],
+)
+def test_a_page_may_send_the_headers_that_its_client_sends(
+    http: httpx.Client, headers: str
+) -> None:
+    asked = {"access-control-request-method": "POST", "access-control-request-headers": headers}
+    ours = http.options("/v1/completions", headers={"origin": "https://page.example", **asked})
+    assert ours.status_code == 200
+    allowed = ours.headers["access-control-allow-headers"].lower().split(",")
+    wanted = {one.strip() for one in headers.lower().split(",")}
+    assert wanted <= {one.strip() for one in allowed}
+    other = http.options("/v1/completions", headers={"origin": "https://evil.example", **asked})
+    assert other.status_code == 400
+    assert "access-control-allow-origin" not in other.headers
+
+
 def test_a_page_of_the_allowed_origin_may_call_and_another_not(http: httpx.Client) -> None:
     asked = {
         "access-control-request-method": "POST",
@@ -220,6 +243,11 @@ def test_a_client_who_leaves_in_the_middle_of_its_body_is_no_failure(
         logged = access(caplog, 1)
     assert logged == [("/v1/completions", 499)]
     assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
+def test_half_a_character_is_logged_too() -> None:
+    record = logging.LogRecord("a", 40, "f", 1, "failed: %s", ("boo \ud800",), None)
+    assert json.loads(logs.JsonLines("engine").format(record))["message"] == "failed: boo \ud800"
 
 
 def test_an_exception_is_one_line_of_json() -> None:

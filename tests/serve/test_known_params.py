@@ -60,3 +60,8 @@ def test_long_options_and_schemas_are_not_kept() -> None:
     ):
         assert read_params(options) == SamplingParams.read(options)
         assert read_params(options) is not read_params(options)
+
+
+def test_half_a_character_is_refused_by_its_name() -> None:
+    with pytest.raises(UsageError, match="no lone surrogates"):
+        read_params({"stop": "a\ud800"})

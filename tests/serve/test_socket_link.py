@@ -27,7 +27,7 @@ from ostinato.serve.wire import (
     frame,
 )
 
-HELLO = Hello("m", None, "v1", 1, 100, 64, 5, 10)
+HELLO = Hello("m", None, "v1", 1, 100, 64, 5)
 ASKED = GenerateRequest(prompt_ids=[1, 2], options={"max_tokens": 3})
 
 

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ostinato.serve.openai.chat import _Chats, _Choice
 from ostinato.serve.openai.tool_calls import Arguments, CallBegan, Piece, Said, ToolCalls
+from serve.beginnings import is_beginning
 
 ANSWER = (
     'let me <b>look</b> <tool_call>\n{"name": "find", "arguments": {"q": "a}\\"b", "n": [1, {}]}}\n'
@@ -61,17 +63,40 @@ def test_cut_anywhere_it_is_the_same(cuts: list[int]) -> None:
 
 
 @pytest.mark.parametrize("end", range(len(ANSWER) + 1))
-def test_arguments_are_json_wherever_the_answer_ends(end: int) -> None:
+def test_arguments_are_json_and_what_was_said_wherever_the_answer_ends(end: int) -> None:
     _, calls = joined(read(list(ANSWER[:end])))
-    for _, name, arguments in calls:
-        assert name in ("find", "stop")
-        assert isinstance(json.loads(arguments), dict | type(None))
+    for (_, name, arguments), (_, said_name, said) in zip(calls, WHOLE[1], strict=False):
+        assert name == said_name
+        assert is_beginning(json.loads(arguments), json.loads(said))
 
 
 def test_arguments_are_told_as_they_are_written_and_not_at_the_end() -> None:
+    calls = ToolCalls(lambda: "id0")
+    head = '<tool_call>\n{"name": "find", "arguments": {"q"'
+    assert calls.push(head) == [CallBegan(0, "id0", "find"), Arguments(0, "{")]
+    assert calls.push(': "ab') == [Arguments(0, '"q": "ab')]
+    assert calls.push("cd") == [Arguments(0, "cd")]
+
+
+@pytest.mark.parametrize("said", ["", "1", "tru"])
+def test_a_call_of_whose_arguments_nothing_is_certain_is_not_told(said: str) -> None:
     calls = ToolCalls()
-    calls.push('<tool_call>\n{"name": "find", "arguments": {"q"')
-    assert calls.push(': "ab') == [Arguments(0, ': "ab')]
+    assert calls.push('<tool_call>\n{"name": "find", "arguments": ' + said) == []
+    assert calls.finish() == []
+    assert calls.count == 0
+    assert calls.is_cut
+
+
+def test_only_an_answer_that_ends_in_a_call_is_cut() -> None:
+    for end in range(len(ANSWER) + 1):
+        calls = ToolCalls()
+        calls.push(ANSWER[:end])
+        calls.finish()
+        begun = ANSWER[:end].count("<tool_call>")
+        whole = ANSWER[:end].count("}\n</tool_call>")
+        assert calls.is_cut <= (begun > whole)
+        if end in (0, len(ANSWER)) or ANSWER[:end].endswith("</tool_call>"):
+            assert not calls.is_cut
 
 
 def test_the_beginning_of_a_mark_is_held_back_until_it_is_sure() -> None:
@@ -80,3 +105,20 @@ def test_the_beginning_of_a_mark_is_held_back_until_it_is_sure() -> None:
     assert calls.push("box>") == [Said("<tool_box>")]
     assert calls.push("<") == []
     assert calls.finish() == [Said("<")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason", "finish"),
+    [
+        (ANSWER, "stop", "tool_calls"),
+        (ANSWER, "length", "length"),
+        (ANSWER[:70], "stop", "stop"),  # a stop text came in the middle of the first call
+        (ANSWER[:70], "length", "length"),
+        ("hello", "stop", "stop"),
+    ],
+)
+def test_only_calls_that_are_whole_are_to_be_made(answer: str, reason: str, finish: str) -> None:
+    calls = ToolCalls()
+    calls.push(answer)
+    calls.finish()
+    assert _Chats.finish(_Choice(calls), reason) == finish

@@ -90,7 +90,7 @@ def test_a_wrong_field_is_told_with_what_it_takes(
     with pytest.raises(msgspec.ValidationError) as found:
         msgspec.json.decode(body, type=Outer)
     assert of_field(str(found.value), Outer) == (message, param)
-    assert of_body(found.value, Outer, body) == message
+    assert of_body(found.value, Outer, body) == (message, param)
 
 
 def test_a_word_that_nobody_foresaw_is_not_passed_on() -> None:

@@ -44,7 +44,9 @@ def build(services: Services, more: Sequence[BaseRoute] = ()) -> Starlette:
             CORSMiddleware,
             allow_origins=list(origins),
             allow_methods=["GET", "POST"],
-            allow_headers=["authorization", "content-type", "x-request-id"],
+            # Whatever is asked for: clients send headers of their own with every call, such as
+            # X-Stainless-OS, OpenAI-Project and traceparent. No cookie opens anything here.
+            allow_headers=["*"],
             expose_headers=["x-request-id", "retry-after"],
         )
         middleware.insert(0, cors)

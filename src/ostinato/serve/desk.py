@@ -77,7 +77,6 @@ class Desk:
             vocabulary=self.engine.vocabulary,
             max_model_len=self.engine.limits.max_model_len,
             most_logprobs=config.most_logprobs,
-            max_waiting=config.max_waiting,
         )
 
     def submit(self, asked: Generate, client: Client) -> Admitted:

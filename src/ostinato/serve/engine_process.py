@@ -23,7 +23,7 @@ from ostinato.serve import logs
 from ostinato.serve.collector import set_loaded_aside
 from ostinato.serve.engine_socket import FrontEnd
 from ostinato.serve.peers import answer_in_thread
-from ostinato.serve.setup import Setup, read_setup, watch_parent
+from ostinato.serve.setup import Setup, read_setup, tell_stacks, watch_parent
 
 EXIT_SETUP = 2
 EXIT_FAULT = 70
@@ -102,7 +102,12 @@ class EngineProcess:
             count += 1
             with self._lock:
                 self._fronts.append(front)
-            front.start()
+            try:
+                front.start()
+            except RuntimeError:  # no more threads: this one tries again, and the others go on
+                _log.exception("a front end cannot be talked to")
+                self._lost(front)
+                connection.close()
 
     def _lost(self, front: FrontEnd) -> None:
         with self._lock:
@@ -132,6 +137,7 @@ def main() -> int:
 
     signal.signal(signal.SIGTERM, end)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tell_stacks()
     setup = read_setup()
     logs.set_up(setup.settings, setup.name)
     watch_parent(ended.set)
@@ -142,7 +148,11 @@ def main() -> int:
     except OstinatoError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_SETUP
-    status = process.serve(setup.engine_socket)
+    try:
+        status = process.serve(setup.engine_socket)
+    except Exception:  # noqa: BLE001 - the engine's thread would be waited for, which may hang
+        _log.critical("the process cannot go on", exc_info=True)
+        status = EXIT_FAULT
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

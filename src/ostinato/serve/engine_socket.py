@@ -10,6 +10,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -69,10 +70,13 @@ class FrontEnd:
                 batch.append(self._out.get())
             if None in batch:
                 return
-            messages = [block_of(*one) if isinstance(one, tuple) else one for one in batch if one]
             try:
-                self._connection.sendall(frame(messages))
+                self._connection.sendall(frame(_messages_of(batch)))
             except OSError:  # the reader finds out too, and ends it
+                return
+            except Exception:  # noqa: BLE001 - what cannot be said must not be waited for
+                _log.exception("front end %s cannot be told, and is left", self.name)
+                self._hang_up()
                 return
 
     def _read(self) -> None:
@@ -89,7 +93,13 @@ class FrontEnd:
         self._desk.leave(self)
         self._lost(self)
         self._out.put(None)
+        # One that no longer reads holds the writer up: closing alone would not wake that.
+        self._hang_up()
         self._connection.close()
+
+    def _hang_up(self) -> None:
+        with suppress(OSError):  # the other end was quicker
+            self._connection.shutdown(socket.SHUT_RDWR)
 
     def _take(self, message: ToEngine) -> None:
         if isinstance(message, Generate):
@@ -101,3 +111,7 @@ class FrontEnd:
 
     def _answer(self, asked: Ask) -> None:
         self._out.put(self._desk.answer(asked))
+
+
+def _messages_of(batch: Sequence[News | ToFront | None]) -> list[ToFront]:
+    return [block_of(*one) if isinstance(one, tuple) else one for one in batch if one]

@@ -151,7 +151,14 @@ async def _open_callable(setup: Setup, stack: AsyncExitStack) -> CallableService
     limits = Limits(settings.max_batch, settings.max_delay_ms / 1e3, settings.max_waiting)
     share = Path(setup.run) / "callable.sock"
     return await stack.enter_async_context(
-        served(settings.callable, limits=limits, wait=False, share=share, name=_name(settings))
+        served(
+            settings.callable,
+            limits=limits,
+            wait=False,
+            share=share,
+            name=_name(settings),
+            hang_s=settings.progress_s,
+        )
     )
 
 

@@ -108,17 +108,20 @@ class Tongue:
         runs = (len(_COMMAS.findall(token)) for token in tokenizer.get_vocab())
         return cls(longest_token(tokenizer), max(1, *runs))
 
-    def check_answer(self, least: Least, max_tokens: int) -> None:
+    def check_answer(self, least: Least, max_tokens: int, what: str = "the schema") -> None:
         """Refuse an answer that would end before it is whole.
+
+        Args:
+            what: Asks for it.
 
         Raises:
             UsageError: OST6032.
         """
-        tokens = max(-(-least.letters // self.bytes), -(-least.commas // self.commas))
+        tokens = max(-(-least.bytes // self.bytes), -(-least.commas // self.commas))
         if tokens > max_tokens:
             raise UsageError(
-                f"the shortest answer that keeps to the schema has at least {tokens} tokens, and "
+                f"the shortest answer that keeps to {what} has at least {tokens} tokens, and "
                 f"the answer may have {max_tokens}",
                 code="OST6032",
-                remedy=f"allow {tokens} tokens or more, or let the schema ask for less",
+                remedy=f"allow {tokens} tokens or more, or let {what} ask for less",
             )

@@ -20,7 +20,7 @@ from ostinato.serve.app import build
 from ostinato.serve.collector import set_loaded_aside
 from ostinato.serve.http_guard import guarded
 from ostinato.serve.metrics.waits import GilWatch, watch_loop
-from ostinato.serve.setup import Setup, read_setup, watch_parent
+from ostinato.serve.setup import Setup, read_setup, tell_stacks, watch_parent
 
 if TYPE_CHECKING:
     from ostinato.serve.features import Front
@@ -100,6 +100,7 @@ async def _stop(stop: asyncio.Event, front: Front, server: uvicorn.Server, bound
 
 def main() -> int:
     """Run the process."""
+    tell_stacks()
     setup = read_setup()
     logs.set_up(setup.settings, setup.name)
     try:

@@ -21,6 +21,7 @@ from starlette.routing import Match
 
 from ostinato.errors import OstinatoError
 from ostinato.serve.drain import closed
+from ostinato.serve.open_inference.refusals import body_of
 from ostinato.serve.openai.about import param_of
 from ostinato.serve.openai.errors import HttpProblem, of_error, of_problem
 
@@ -126,7 +127,8 @@ class Gate:
         if passage.has_begun:
             passage.is_broken = True
             raise error  # the head has gone: all that is left is to end the connection
-        await problem.response()(scope, receive, passage.send)
+        response = problem.response(body_of(problem, scope["path"]))
+        await response(scope, receive, passage.send)
 
 
 def as_problem(error: Exception, path: str = "") -> HttpProblem:

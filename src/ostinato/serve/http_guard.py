@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from ostinato.serve.open_inference.refusals import body_of
 from ostinato.serve.openai.errors import HttpProblem
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_refused = False
         self._fed = 0  # bytes since the head began
         self._seen = 0  # bytes of names and values in it
+        self.url = b""  # until a request begins
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, if there is room for one more."""
@@ -122,12 +124,22 @@ class GuardedProtocol(HttpToolsProtocol):
         most = self._settings.max_header_bytes
         self._refuse(HttpProblem(431, f"the head of a request is larger than {most} bytes"))
 
+    @property
+    def _path(self) -> str:
+        """The path as far as it is known; before that, one that every client of this service asks.
+
+        Who serves a callable has clients of the Open Inference Protocol alone.
+        """
+        begun = self.url.partition(b"?")[0]
+        otherwise = "/" if self._settings.callable is None else "/v2"
+        return begun.decode("latin-1") or otherwise
+
     def _refuse(self, problem: HttpProblem, retry: bytes = b"") -> None:
         self._is_refused = True
         self._disarm()
         if self.transport.is_closing():
             return
-        body = problem.body
+        body = body_of(problem, self._path)
         status = HTTPStatus(problem.status)
         head = (
             f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: application/json\r\n"

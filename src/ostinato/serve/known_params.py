@@ -32,7 +32,7 @@ def read_params(options: Mapping[str, Any]) -> SamplingParams:
         return SamplingParams.read(options)
     try:
         packed = _pack(options)
-    except (OverflowError, TypeError):  # to be refused by its name
+    except (OverflowError, TypeError, ValueError):  # to be refused by its name
         return SamplingParams.read(options)
     return _read(packed) if len(packed) <= _LARGEST_BYTES else SamplingParams.read(options)
 

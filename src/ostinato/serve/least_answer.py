@@ -2,21 +2,22 @@
 
 An answer that ends at max_tokens in the middle of its JSON is of no use to anybody, and where a
 little arithmetic shows that every answer would, the request is refused at once. It is a lower
-bound: what it does not understand counts as one letter. Pure.
+bound: what it does not understand counts as one byte. Pure.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 _MOST_PARTS = 2000
-"""Of a schema that are looked at: some 5 ms; the rest counts as one letter each."""
+"""Of a schema that are looked at: some 5 ms; the rest counts as one byte each."""
 _DEEPEST = 40
 _NO_MORE = 1 << 62
-_LETTERS = {"boolean": 4, "null": 4, "string": 2, "array": 2, "object": 2}
+_BYTES = {"boolean": 4, "null": 4, "string": 2, "array": 2, "object": 2}
 """Of the shortest value of a type; numbers have one."""
 
 
@@ -25,19 +26,24 @@ class Least:
     """What every answer has.
 
     Attributes:
-        letters: Of the whole text.
+        bytes: Of the whole text.
         commas: Outside of strings; there is a value between any two of them.
     """
 
-    letters: int = 1
+    bytes: int = 1
     commas: int = 0
 
     def plus(self, other: Least, times: int = 1) -> Least:
         """Return what both have together, the other so many times."""
         return Least(
-            min(_NO_MORE, self.letters + times * other.letters),
+            min(_NO_MORE, self.bytes + times * other.bytes),
             min(_NO_MORE, self.commas + times * other.commas),
         )
+
+
+def least_of(several: Iterable[Least]) -> Least:
+    """Return what each of several answers has; there must be one."""
+    return _pick(min, several)
 
 
 def least_answer(schema: object) -> Least:
@@ -46,7 +52,7 @@ def least_answer(schema: object) -> Least:
         return Least()
     choices = schema.get("choices")
     if isinstance(choices, list | tuple) and choices:
-        return Least(min(len(str(choice)) for choice in choices))
+        return Least(min(len(str(choice).encode(errors="replace")) for choice in choices))
     return _Walk(schema).of(schema)
 
 
@@ -92,9 +98,9 @@ class _Walk:
 
     def _own(self, schema: Mapping[Any, Any]) -> Least:
         if "const" in schema:
-            return _of_value(schema["const"])
+            return self._of_value(schema["const"])
         if _listed(schema.get("enum")):
-            return _pick(min, map(_of_value, schema["enum"]))
+            return _pick(min, map(self._of_value, schema["enum"]))
         kinds = schema.get("type")
         if kinds is None:
             return Least()
@@ -104,7 +110,7 @@ class _Walk:
     def _of_type(self, kind: object, schema: Mapping[Any, Any]) -> Least:
         if kind == "json_object":
             kind = "object"
-        least = Least(_LETTERS.get(str(kind), 1))
+        least = Least(_BYTES.get(str(kind), 1))
         if kind == "string":
             return least.plus(Least(_count(schema.get("minLength"))))
         if kind == "array":
@@ -127,22 +133,47 @@ class _Walk:
         properties = properties if isinstance(properties, Mapping) else {}
         names = {name for name in _listed(schema.get("required")) if isinstance(name, str)}
         for name in names:
-            least = least.plus(Least(len(name) + 3)).plus(self.of(properties.get(name)))
+            least = least.plus(_name(name)).plus(self.of(properties.get(name)))
         count = max(len(names), _count(schema.get("minProperties")))
         least = least.plus(Least(len('"":0')), count - len(names))
         return least.plus(Least(1, 1), max(0, count - 1))
 
+    def _of_value(self, value: object) -> Least:
+        """Return what a value is written in; one that nests deeply would be no recursion's task."""
+        least, left = Least(0), [value]
+        while left:
+            one = left.pop()
+            self._left -= 1
+            if self._left < 0 or not isinstance(one, list | Mapping):
+                least = least.plus(_scalar(one) if self._left >= 0 else Least())
+                continue
+            commas = max(0, len(one) - 1)
+            least = least.plus(Least(2 + commas, commas))
+            if isinstance(one, Mapping):
+                least = Least(least.bytes + sum(_name(name).bytes for name in one), least.commas)
+            left += one.values() if isinstance(one, Mapping) else one
+        return least
 
-def _of_value(value: object) -> Least:
-    if isinstance(value, str):
-        return Least(len(value) + 2)
-    if value is None or isinstance(value, bool):
-        return Least(5 if value is False else 4)
-    return Least(2 if isinstance(value, list | Mapping) else 1)
+
+def _name(name: object) -> Least:
+    """Return what a key is written in, and its colon."""
+    return Least(len(_written(str(name))) + 1)
+
+
+def _scalar(value: object) -> Least:
+    if isinstance(value, float):
+        digits = repr(value)
+        # 1.0 is written as 1; where an exponent would be, and how long, is not for us to say.
+        return Least(1 if "e" in digits else len(digits.removesuffix(".0")))
+    return Least(len(_written(value)))
+
+
+def _written(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode(errors="replace")
 
 
 def _pick(which: Callable[..., int], found: Iterable[Least]) -> Least:
-    return reduce(lambda a, b: Least(which(a.letters, b.letters), which(a.commas, b.commas)), found)
+    return reduce(lambda a, b: Least(which(a.bytes, b.bytes), which(a.commas, b.commas)), found)
 
 
 def _listed(value: object) -> list[Any]:

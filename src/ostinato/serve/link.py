@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,13 @@ _RESTART_S = 5.0
 _FEW_TOKENS = 16
 """So many get their text at once: a thread's turn would take longer."""
 
+_log = logging.getLogger(__name__)
+_MUTE = Problem(
+    "OST6025",
+    "the tokens of the answer cannot be turned into text",
+    "report it with the server's log of this request",
+    "internal",
+)
 _TOO_LARGE = Problem(
     "OST5001",
     "a whole number in the request does not fit into 64 bits",
@@ -114,7 +122,7 @@ class OpenLink:
         if self._hello is not None:  # what is not sent keeps nobody else's words waiting
             check_count(len(request.prompt_ids), self._hello.max_model_len)
         if request.options.get("schema") is not None:
-            await self._check_answer(request.options)
+            await self._check_answer(request)
         key = next(self._keys)
         answers = Answers(self, key, request)
         if request.with_text and self._tokenizer is not None:
@@ -128,18 +136,18 @@ class OpenLink:
             raise
         return answers
 
-    async def _check_answer(self, options: Mapping[str, Any]) -> None:
-        least, most = (
-            least_answer(options["schema"]),
-            options.get("max_tokens", SamplingParams().max_tokens),
-        )
+    async def _check_answer(self, request: GenerateRequest) -> None:
+        options = request.options
+        least = request.least_call or least_answer(options["schema"])
+        most = options.get("max_tokens", SamplingParams().max_tokens)
         tokenizer = self._tokenizer
-        # A token says at least a letter, so most requests need no look at the vocabulary.
-        if tokenizer is None or max(least.letters, least.commas) <= most:
+        # A token says at least a byte, so most requests need no look at the vocabulary.
+        if tokenizer is None or max(least.bytes, least.commas) <= most:
             return
         if self._tongue is None or self._tongue[0] is not tokenizer:
             self._tongue = (tokenizer, await asyncio.to_thread(Tongue.of, tokenizer.inner))
-        self._tongue[1].check_answer(least, most)
+        what = "the schema" if request.least_call is None else "the tools"
+        self._tongue[1].check_answer(least, most, what)
 
     def _texts(self, request: GenerateRequest) -> list[AnswerText]:
         from ostinato.llm.text import AnswerText
@@ -242,7 +250,7 @@ class OpenLink:
         except RuntimeError:  # the loop is closed: nobody reads any more
             return
 
-    def _spoke(self, spoken: list[tuple[Answers, TokenBlock]]) -> None:
+    def _spoke(self, spoken: list[tuple[Answers, TokenBlock | None]]) -> None:
         self._speaking -= 1
         _hand_out(spoken)
 
@@ -280,8 +288,17 @@ def gone(why: str) -> Problem:
     )
 
 
-def _spoken(blocks: list[tuple[Answers, Block]]) -> list[tuple[Answers, TokenBlock]]:
-    return [(answers, _with_text(answers.texts, block)) for answers, block in blocks]
+def _spoken(blocks: list[tuple[Answers, Block]]) -> list[tuple[Answers, TokenBlock | None]]:
+    return [(answers, _said(answers, block)) for answers, block in blocks]
+
+
+def _said(answers: Answers, block: Block) -> TokenBlock | None:
+    """Return a block with its text; None where there is no telling, which is no other's fault."""
+    try:
+        return _with_text(answers.texts, block)
+    except Exception:  # noqa: BLE001 - whoever waits for these would wait for ever
+        _log.exception("tokens have no text", extra={"request_id": answers.request.request_id})
+        return None
 
 
 def _with_text(texts: list[AnswerText] | None, block: Block) -> TokenBlock:
@@ -297,6 +314,9 @@ def _with_text(texts: list[AnswerText] | None, block: Block) -> TokenBlock:
     )
 
 
-def _hand_out(spoken: list[tuple[Answers, TokenBlock]]) -> None:
+def _hand_out(spoken: list[tuple[Answers, TokenBlock | None]]) -> None:
     for answers, block in spoken:
-        answers.put(block)
+        if block is None:
+            answers.end(_MUTE)
+        else:
+            answers.put(block)

@@ -5,6 +5,7 @@ No prompt, answer, key or address of a client is logged; a request is known by i
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from datetime import UTC, datetime
@@ -42,7 +43,10 @@ class JsonLines(logging.Formatter):
         said |= {name: value for name, value in vars(record).items() if name not in _OWN}
         if record.exc_info:
             said["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(said, enc_hook=str).decode()
+        try:
+            return msgspec.json.encode(said, enc_hook=str).decode()
+        except UnicodeEncodeError:  # half a character, in somebody else's words
+            return json.dumps(said, default=str)
 
 
 def set_up(settings: Settings, process: str) -> None:

@@ -11,6 +11,7 @@ is asked next goes on from what was told last: a sum that fell would look like a
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import socket
 import threading
@@ -19,6 +20,7 @@ from pathlib import Path
 
 from ostinato.serve.metrics import retire
 
+_log = logging.getLogger(__name__)
 _PATIENCE_S = 0.5
 _SOCKET, _TOLD = ".metrics", ".told"
 Snapshot = Callable[[], bytes]
@@ -40,6 +42,8 @@ def answer_in_thread(path: Path, snapshot: Snapshot) -> None:
                     connection.sendall(snapshot())
                 except OSError:
                     continue
+                except Exception:  # noqa: BLE001 - the next time they may be
+                    _log.exception("the metrics of this process cannot be told")
 
     threading.Thread(target=answer, name="ostinato-metrics", daemon=True).start()
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ostinato.serve.drain import Drain
     from ostinato.serve.gen_ai import Telemetry
     from ostinato.serve.health import Health
+    from ostinato.serve.least_answer import Least
     from ostinato.serve.metrics import Metrics
     from ostinato.serve.peers import Peers
     from ostinato.serve.settings import Settings
@@ -54,6 +55,7 @@ class GenerateRequest:
         request_id: For logs and traces.
         with_text: Whether blocks are to carry text.
         is_lone: Let it in only while the engine has no other request.
+        least_call: What every answer has, where tools are called, for their grammar does not say.
     """
 
     prompt_ids: Sequence[int]
@@ -63,6 +65,7 @@ class GenerateRequest:
     request_id: str = ""
     with_text: bool = True
     is_lone: bool = False
+    least_call: Least | None = None
 
 
 @dataclass(slots=True)

@@ -6,7 +6,9 @@ supervisor lives: the end of it is the end of the process, however the superviso
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +57,11 @@ def read_setup(source: int = 0) -> Setup:
             break
         line += data
     return msgspec.json.decode(bytes(line), type=Setup)
+
+
+def tell_stacks() -> None:
+    """Write what every thread does to standard error whenever SIGUSR1 comes, also in a hang."""
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
 def watch_parent(gone: Callable[[], object], source: int = 0) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _RETRY_S = 0.05
+_READ_AGAIN_S = 1.0
 
 
 class _Wire(asyncio.Protocol):
@@ -69,6 +70,8 @@ class SocketLink(OpenLink):
         self._transport: asyncio.WriteTransport | None = None
         self._is_up = False
         self._waiting: list[Answers] = []
+        self._retry_s = _READ_AGAIN_S
+        self._reading: asyncio.Task[None] | None = None
         self._task = self._loop.create_task(self._keep())
 
     @property
@@ -79,6 +82,8 @@ class SocketLink(OpenLink):
     def close(self) -> None:
         """End it; whoever waits is told."""
         self._task.cancel()
+        if self._reading is not None:
+            self._reading.cancel()
         super().close()
         if self._transport is not None:
             self._transport.close()
@@ -107,12 +112,20 @@ class SocketLink(OpenLink):
 
     def _greet(self, hello: Hello) -> None:
         if self._tokenizer is None and hello.folder is not None:
-            self._loop.create_task(self._read_tokenizer(hello, hello.folder))
+            # Held, for a task that nobody holds may be collected.
+            self._reading = self._loop.create_task(self._read_tokenizer(hello, hello.folder))
         else:
             self._ready(hello)
 
     async def _read_tokenizer(self, hello: Hello, folder: str) -> None:
-        self._tokenizer = await self._load_tokenizer(folder)
+        try:
+            self._tokenizer = await self._load_tokenizer(folder)
+        except Exception:  # noqa: BLE001 - else this front end would never be ready
+            _log.exception("the tokenizer cannot be read, and will be tried again")
+            await asyncio.sleep(self._retry_s)
+            if self._transport is not None:
+                self._transport.close()  # it is greeted anew when it is there again
+            return
         self._ready(hello)
 
     def _ready(self, hello: Hello) -> None:

@@ -6,6 +6,7 @@ owns the listening sockets: a front end that died leaves its connections waiting
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -101,9 +102,7 @@ class Supervisor:
         """Start a process that should run; return a status if the service cannot go on."""
         now = monotonic()
         if child.process is None:
-            if now >= child.due:
-                self._start(child, run)
-            return None
+            return self._start(child, run) if now >= child.due else None
         code = child.process.poll()
         if code is None:
             return None
@@ -112,38 +111,40 @@ class Supervisor:
             return EXIT_SETUP
         _log.error("a process ended", extra={"child": child.name, "exit_status": code})
         was_ready = child.listener is not None or _engine_socket(run).exists()
-        child.restarts = child.restarts.ended(now - child.started, was_ready=was_ready)
         _close(child)
-        if child.restarts.is_hopeless:
-            _log.critical("it does not start; giving up", extra={"child": child.name})
-            return EXIT_HOPELESS
-        child.due = now + child.restarts.wait_s
-        if child.restarts.wait_s == 0:
-            self._start(child, run)
-        return None
+        status = _ended(child, now - child.started, was_ready=was_ready)
+        if status is None and child.restarts.wait_s == 0:
+            status = self._start(child, run)
+        return status
 
-    def _start(self, child: _Child, run: str) -> None:
+    def _start(self, child: _Child, run: str) -> int | None:
+        """Start a process; return a status if the service cannot go on without it."""
         descriptor = -1 if child.listener is None else child.listener.fileno()
         if child.listener is None:
             _engine_socket(run).unlink(missing_ok=True)
         setup = Setup(self._settings, run, child.name, descriptor)
         # The same packages over there as here, however this process came by them.
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-        child.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", child.module],
-            stdin=subprocess.PIPE,
-            env=environment,
-            pass_fds=() if child.listener is None else (descriptor,),
-            start_new_session=True,  # Ctrl-C is for this process, which stops them in order
-        )
+        try:
+            child.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", child.module],
+                stdin=subprocess.PIPE,
+                env=environment,
+                pass_fds=() if child.listener is None else (descriptor,),
+                start_new_session=True,  # Ctrl-C is for this process, which stops them in order
+            )
+        except OSError as error:  # the machine has none left: the others go on meanwhile
+            _log.error("a process cannot be had", extra={"child": child.name, "why": str(error)})
+            return _ended(child, 0.0, was_ready=child.listener is not None)
         child.started = monotonic()
         assert child.process.stdin is not None
         try:
             child.process.stdin.write(setup.to_line())
             child.process.stdin.flush()
         except BrokenPipeError:
-            return  # it has ended already, and is found so in a moment
+            return None  # it has ended already, and is found so in a moment
         _log.info("a process started", extra={"child": child.name, "pid": child.process.pid})
+        return None
 
     def _end(self, listeners: list[socket.socket]) -> None:
         """Stop the front ends, which wait for open answers, and the engine after them."""
@@ -173,6 +174,16 @@ class Supervisor:
     def _on_signal(self, signum: int, where: FrameType | None) -> None:
         self._signals += 1  # a second one does not wait any more
         self._stop.set()
+
+
+def _ended(child: _Child, lived_s: float, *, was_ready: bool) -> int | None:
+    """Say when it is to be started again, or return a status if it never is."""
+    child.restarts = child.restarts.ended(lived_s, was_ready=was_ready)
+    if child.restarts.is_hopeless:
+        _log.critical("it does not start; giving up", extra={"child": child.name})
+        return EXIT_HOPELESS
+    child.due = monotonic() + child.restarts.wait_s
+    return None
 
 
 def _terminate(children: list[_Child]) -> None:
@@ -210,30 +221,42 @@ def _listen(settings: Settings) -> list[socket.socket]:
     Raises:
         ResourceError: OST6003, the address cannot be had.
     """
+    listeners: list[socket.socket] = []
     try:
         family, kind, _, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listeners: list[socket.socket] = []
-        for _ in range(front_ends(settings)):
+        for at in range(front_ends(settings)):
             listener = socket.socket(family, kind)
+            listeners.append(listener)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if not listeners:
+            if at == 0:
                 listener.bind(address)  # alone: another program's port is refused, not shared
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if listeners:
+            if at > 0:
                 listener.bind(listeners[0].getsockname())
-            listeners.append(listener)
         for listener in listeners:
             listener.listen(_BACKLOG)
             listener.set_inheritable(True)
-    except OSError as error:
-        raise ResourceError(
-            f"{settings.host} port {settings.port} cannot be listened on: {error.strerror}",
-            code="OST6003",
-            remedy="pass another --port, or 0 for a free one",
-        ) from error
+    except (OSError, UnicodeError) as error:
+        for listener in listeners:
+            listener.close()
+        raise _not_listened(settings, error) from error
     return listeners
+
+
+def _not_listened(settings: Settings, error: OSError | UnicodeError) -> ResourceError:
+    is_host = isinstance(error, socket.gaierror | UnicodeError)
+    if isinstance(error, OSError):
+        is_host |= error.errno == errno.EADDRNOTAVAIL
+    return ResourceError(
+        f"{settings.host:.80} port {settings.port} cannot be listened on: "
+        f"{error.strerror if isinstance(error, OSError) else error}",
+        code="OST6003",
+        remedy="pass a --host that this machine has, such as 127.0.0.1, or 0.0.0.0 for all"
+        if is_host
+        else "pass another --port, or 0 for a free one",
+    )
 
 
 def _address(settings: Settings, port: int) -> str:

@@ -102,7 +102,6 @@ class Hello(msgspec.Struct, array_like=True, tag="h"):
     vocabulary: int
     max_model_len: int
     most_logprobs: int
-    max_waiting: int
 
 
 class Admitted(msgspec.Struct, array_like=True, tag="y"):

@@ -106,6 +106,14 @@ def test_bfloat16_is_rounded_as_torch_rounds_it() -> None:
         ("INT64", [float("nan"), 1]),
         ("FP16", [1e9, 1]),
         ("FP33", [1, 2]),
+        ("INT64", [True, False]),
+        ("INT64", [1, True]),
+        ("UINT8", [[1], [True]]),
+        ("FP32", [0.5, True]),
+        ("BF16", [True, True]),
+        ("BOOL", [1, 0]),
+        ("BOOL", [True, 0]),
+        ("BOOL", [[True], [0.0]]),
     ],
 )
 def test_what_is_not_of_the_datatype_is_refused(datatype: str, values: object) -> None:

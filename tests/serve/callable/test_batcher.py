@@ -194,3 +194,74 @@ def test_draining_what_was_never_used_ends_at_once() -> None:
         await batcher.close()
 
     asyncio.run(run())
+
+
+def test_who_is_to_run_alone_does_and_everybody_is_told_before_the_run() -> None:
+    async def run() -> None:
+        double = Doubling(is_held=True)
+        batcher = Batcher(double, Limits(max_batch=4, max_delay_s=0.0))
+        told: list[tuple[str, list[int]]] = []
+
+        def here(keys: list[int]) -> None:
+            told.append(("here", keys))
+
+        def there(keys: list[int]) -> None:
+            told.append(("there", keys))
+
+        asked = [
+            asyncio.create_task(
+                batcher.infer(n, kind="k", rows=1, alone=n == 3, key=10 * n, begun=begun)
+            )
+            for n, begun in ((1, here), (2, there), (3, here), (4, here))
+        ]
+        while not batcher.counts.running:
+            await asyncio.sleep(0)
+        assert told == [("here", [10, 40]), ("there", [20])]
+        assert double.batches == []
+        double.go.set()
+        assert await asyncio.gather(*asked) == [2, 4, 6, 8]
+        assert double.batches == [[1, 2, 4], [3]]
+        await batcher.close()
+
+    asyncio.run(run())
+
+
+def test_a_batch_is_stuck_only_when_it_keeps_others_from_their_answers() -> None:
+    async def run() -> None:
+        double, now = Doubling(is_held=True), [0.0]
+        batcher = Batcher(double, Limits(max_batch=2, max_delay_s=0.0), lambda: now[0])
+        assert batcher.stuck_s == 0
+
+        def ask(n: int) -> asyncio.Task[int]:
+            return asyncio.create_task(batcher.infer(n, kind="k", rows=1))
+
+        async def begun() -> None:
+            while not batcher.counts.running:
+                await asyncio.sleep(0)
+            now[0] += 5
+
+        lone = ask(1)
+        await begun()
+        assert (batcher.running_s, batcher.stuck_s) == (5, 0)
+        behind = ask(2)
+        await asyncio.sleep(0)
+        assert batcher.stuck_s == 5
+        behind.cancel()
+        await asyncio.gather(behind, return_exceptions=True)
+        assert batcher.stuck_s == 0
+        lone.cancel()  # nobody waits, but whoever comes would
+        await asyncio.gather(lone, return_exceptions=True)
+        assert batcher.stuck_s == 5
+        double.go.set()
+        while batcher.counts.running:
+            await asyncio.sleep(0)
+        assert batcher.stuck_s == 0
+        double.go.clear()
+        two = [ask(3), ask(4)]
+        await begun()
+        assert batcher.stuck_s == 5
+        double.go.set()
+        assert await asyncio.gather(*two) == [6, 8]
+        await batcher.close()
+
+    asyncio.run(run())

@@ -41,6 +41,14 @@ def test_the_rest_waits_for_the_next_batch() -> None:
     assert plan([ask(n) for n in range(6)], LIMITS, 0.0).run == (0, 1, 2, 3)
 
 
+def test_requests_share_a_batch_only_as_far_as_it_is_to_be_filled() -> None:
+    limits = Limits(max_batch=8, max_delay_s=1.0, fill_to=2)
+    assert plan([ask(n) for n in range(3)], limits, 0.0).run == (0, 1)
+    assert plan([ask(0, rows=5), ask(1)], limits, 0.0).run == (0,)  # large by itself
+    assert plan([ask(0)], limits, 0.5) == Plan(wake_s=1.0)
+    assert Limits(max_batch=4, fill_to=16).full == 4
+
+
 def test_only_requests_of_one_kind_share_a_batch() -> None:
     waiting = [ask(0, kind="a"), ask(1, kind="b"), ask(2, kind="a")]
     assert plan(waiting, LIMITS, 1.0).run == (0, 2)

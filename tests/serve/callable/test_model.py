@@ -241,3 +241,28 @@ def test_a_path_that_leads_to_no_factory_is_refused(path: str, said: str) -> Non
     with pytest.raises(UsageError, match=said) as caught:
         make(path)
     assert caught.value.code == "OST6052"
+
+
+@pytest.mark.parametrize("raised", [SystemExit(3), KeyboardInterrupt()])
+def test_what_is_meant_to_end_a_program_fails_one_request_alone(raised: BaseException) -> None:
+    def leave(x: torch.Tensor) -> torch.Tensor:
+        if bool((x == 13).any()):
+            raise raised
+        return x + 1
+
+    model = Model(Servable(leave, {"x": TensorSpec("FP32", (-1, 2))}, batch_sizes=(1, 2, 4)))
+    model.warm()
+    good, bad, fine = model.run([row(1, 2), row(13, 0), row(5, 6)])
+    assert (output(good), output(fine)) == ([2, 3], [6, 7])
+    assert isinstance(bad, OstinatoError)
+    assert bad.code == "OST6055"
+    assert type(raised).__name__ in str(bad)
+
+
+def test_a_callable_that_would_end_the_program_at_its_warm_up_is_told() -> None:
+    def leave(x: torch.Tensor) -> torch.Tensor:
+        raise SystemExit(3)
+
+    with pytest.raises(ResourceError, match="SystemExit") as caught:
+        Model(Servable(leave, {"x": TensorSpec("FP32", (-1, 2))})).warm()
+    assert caught.value.code == "OST6055"

@@ -16,7 +16,9 @@ from ostinato.errors import OstinatoError, ResourceError, UsageError
 from ostinato.serve.callable import Array, CallableService, Fault, Limits, fault_of, keeper, served
 from ostinato.serve.callable.arrays import TensorSpec, from_numbers, numbers
 from ostinato.serve.callable.client import CallableClient
+from ostinato.serve.callable.faults import Failure, not_started
 from ostinato.serve.callable.service import Description
+from ostinato.serve.callable.setup import Setup
 
 Story = Callable[[CallableClient], Awaitable[None]]
 
@@ -116,11 +118,49 @@ def test_a_process_that_is_killed_is_replaced_and_what_waited_is_answered_once()
 def test_a_request_that_ends_two_processes_is_refused_and_nothing_hangs() -> None:
     async def run() -> None:
         async with client_of("fatal", Limits(max_batch=2, max_delay_s=0.0)) as client:
-            with pytest.raises(ResourceError, match="ended twice with this request") as caught:
+            with pytest.raises(ResourceError, match="ended twice while it ran this") as caught:
                 await asyncio.wait_for(client.infer(row(99, 0)), 200)
             assert fault_of(caught.value) is Fault.BROKEN
             assert not client.is_broken
             assert await asyncio.wait_for(answer(client, 1, 2), 200) == [2, 3]
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+def test_who_ran_with_a_request_that_ends_processes_is_answered_and_so_is_who_comes_later() -> None:
+    async def run() -> None:
+        async with client_of("fatal", Limits(max_batch=3, max_delay_s=0.5)) as client:
+            for killer in (99, 98):  # four ends, and it is started again each time
+                told = await asyncio.wait_for(
+                    asyncio.gather(
+                        answer(client, 1, 2), answer(client, killer, 0), answer(client, 3, 4),
+                        return_exceptions=True,
+                    ),
+                    200,
+                )  # fmt: skip
+                assert (told[0], told[2]) == ([2, 3], [4, 5])
+                assert isinstance(told[1], ResourceError)
+                assert "the second time alone" in str(told[1])
+            assert not client.is_broken
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_request_that_hangs_costs_neither_its_company_nor_who_waits_behind_it(most: int) -> None:
+    async def run() -> None:
+        path, limits = "serve.callable.small_models:sleepy", Limits(most, max_delay_s=0.5)
+        async with served(path, limits=limits, hang_s=1.0) as client:
+            hanging = asyncio.create_task(client.infer(row(3000, 0)))
+            await asyncio.sleep(0)
+            assert await asyncio.wait_for(answer(client, 0, 1), 200) == [1, 2]
+            if most == 1:
+                assert await asyncio.wait_for(answer(client, 0, 2), 200) == [1, 3]
+                with pytest.raises(ResourceError, match="ended twice while it ran this request"):
+                    await hanging
+            hanging.cancel()
 
     asyncio.run(run())
 
@@ -172,6 +212,14 @@ def test_a_factory_that_does_not_load_is_told_at_once() -> None:
     asyncio.run(run())
 
 
+def test_half_a_character_in_what_a_factory_raised_is_written_out(tmp_path: Path) -> None:
+    setup = Setup("shop:factory", str(tmp_path / "model.sock"), Limits())
+    setup.leave(Failure.of(not_started(ValueError("boo \ud800"))))
+    told = setup.take_failure()
+    assert told is not None
+    assert "boo \\ud800" in str(told.error())
+
+
 async def run_until(words: str, told: Path) -> None:
     """Run a program that is no model until it has written a file, and end it."""
     task = asyncio.create_task(keeper._run([sys.executable, "-c", words, str(told)]))
@@ -201,18 +249,16 @@ def test_a_process_that_hears_no_word_is_killed(
     asyncio.run(run_until(DEAF + SLEEPS, tmp_path / "pid"))
 
 
-def test_a_process_that_never_gets_ready_is_given_up_however_slowly_it_ends(
+def test_a_process_that_never_gets_ready_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     statuses = iter([1, 1, 1])
-    clock = iter(range(0, 6000, 1000))
 
     async def ends(words: object) -> int:
         return next(statuses)
 
     async def run() -> None:
         monkeypatch.setattr(keeper, "_run", ends)
-        monkeypatch.setattr(keeper, "monotonic", lambda: next(clock))
         with pytest.raises(ResourceError, match="ended 3 times before it was ready") as caught:
             async with served("shop:factory"):
                 pass

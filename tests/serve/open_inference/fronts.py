@@ -25,6 +25,7 @@ from ostinato.serve.desk import Desk
 from ostinato.serve.drain import Drain
 from ostinato.serve.front_process import _Server
 from ostinato.serve.health import Health
+from ostinato.serve.http_guard import guarded
 from ostinato.serve.local_link import LocalLink
 from ostinato.serve.metrics import Metrics
 from ostinato.serve.open_inference.grpc_server import GrpcServer
@@ -73,6 +74,7 @@ def front(
             server = _Server(
                 uvicorn.Config(
                     build(services, routes(services)),
+                    http=guarded(services.settings),
                     lifespan="off",
                     log_config=None,
                     access_log=False,

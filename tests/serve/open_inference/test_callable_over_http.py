@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -231,6 +232,20 @@ def test_a_client_that_goes_away_leaves_the_queue() -> None:
         with asking_in_vain(one, body):
             wait_for(lambda: one.services.callable._batcher.counts.waiting > 0)
         wait_for(lambda: not one.services.callable._batcher.counts.waiting)
+
+
+def test_a_client_that_closes_its_half_of_the_connection_has_left_too() -> None:
+    one = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
+    body = json.dumps({"inputs": [one]}).encode()
+    head = f"POST /v2/models/scaled/infer HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
+    with front(of_callable("scaled", Limits(max_batch=4, max_delay_s=600.0))) as served:
+        counts = served.services.callable._batcher.counts
+        with socket.create_connection(("127.0.0.1", served.port), timeout=60) as client:
+            client.sendall(head.encode() + b"\r\n" + body)
+            wait_for(lambda: counts.waiting > 0)
+            client.shutdown(socket.SHUT_WR)
+            wait_for(lambda: not counts.waiting)
+            assert client.recv(100) == b""
 
 
 def test_a_server_that_stops_is_not_ready_and_takes_nothing() -> None:

@@ -170,6 +170,7 @@ def from_numbers(name: str, datatype: str, shape: tuple[int, ...], values: objec
             found = np.asarray(values)
             if found.dtype.kind not in "biuf":
                 raise _unsendable(name, "they are no numbers")
+            _check_truths(name, datatype, values)
             numbers = found.astype(through, casting="unsafe")
     except (ValueError, TypeError, OverflowError, FloatingPointError) as error:
         why = f"they are lists of unequal lengths, or numbers that {datatype} cannot hold"
@@ -179,6 +180,25 @@ def from_numbers(name: str, datatype: str, shape: tuple[int, ...], values: objec
     if numbers.size != prod(shape):
         raise _unsendable(name, f"{numbers.size} of them, and the shape is {list(shape)}")
     return Array(datatype, shape, _bf16_bytes(numbers) if datatype == "BF16" else numbers.tobytes())
+
+
+def _check_truths(name: str, datatype: str, values: object) -> None:
+    """Refuse true and false among numbers, and numbers among those, which numpy would convert."""
+    left: list[object] = [values]
+    kinds: set[type] = set()
+    while left:
+        one = left.pop()
+        if not isinstance(one, list):
+            kinds.add(type(one))
+            continue
+        within = set(map(type, one))
+        kinds |= within - {list}
+        if list in within:
+            left += [each for each in one if isinstance(each, list)]
+    if datatype == "BOOL" and kinds - {bool}:
+        raise _unsendable(name, "BOOL is true or false, and there is a number among them")
+    if datatype != "BOOL" and bool in kinds:
+        raise _unsendable(name, f"{datatype} is of numbers, and there is true or false among them")
 
 
 def numbers(array: Array) -> list[object]:

@@ -23,6 +23,8 @@ Q = TypeVar("Q")
 A = TypeVar("A")
 
 Run = Callable[[Sequence[Q]], Sequence[A | OstinatoError]]
+Begun = Callable[[list[int]], None]
+"""Hears the keys of its requests that a run begins with, before it begins."""
 
 
 @dataclass(slots=True)
@@ -52,6 +54,8 @@ class _Asked(Generic[Q, A]):
     place: Waiting
     timeout_s: float
     answer: asyncio.Future[A] = field(repr=False)
+    key: int = 0
+    begun: Begun | None = None
 
 
 class Batcher(Generic[Q, A]):
@@ -70,6 +74,7 @@ class Batcher(Generic[Q, A]):
         self._run = run
         self._clock = clock
         self._queue: dict[int, _Asked[Q, A]] = {}
+        self._running: list[_Asked[Q, A]] = []
         self._tickets = count()
         self._news = asyncio.Event()
         self._idle = asyncio.Event()
@@ -87,8 +92,15 @@ class Batcher(Generic[Q, A]):
         rows: int,
         priority: int = 0,
         timeout_s: float | None = None,
+        alone: bool = False,
+        key: int = 0,
+        begun: Begun | None = None,
     ) -> A:
         """Return the answer to one request; a caller that is cancelled leaves the queue.
+
+        Args:
+            alone: It shares its run with no other.
+            key: What `begun` is told.
 
         Raises:
             UsageError: OST6057, more rows than a batch holds.
@@ -104,9 +116,11 @@ class Batcher(Generic[Q, A]):
             raise queue_full(len(self._queue), self._retry_s())
         now = self._clock()
         deadline = None if timeout_s is None else now + timeout_s
-        place = Waiting(next(self._tickets), kind, rows, now, priority, deadline)
+        ticket = next(self._tickets)
+        kind = (kind, ticket) if alone else kind
+        place = Waiting(ticket, kind, rows, now, priority, deadline)
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._queue[place.ticket] = _Asked(what, place, timeout_s or 0.0, answer)
+        self._queue[place.ticket] = _Asked(what, place, timeout_s or 0.0, answer, key, begun)
         self._tell()
         try:
             return await answer
@@ -119,6 +133,17 @@ class Batcher(Generic[Q, A]):
         """How long the batch that runs now has been running; 0 while none does."""
         since = self.counts.running_since_s
         return 0.0 if since is None else self._clock() - since
+
+    @property
+    def stuck_s(self) -> float:
+        """How long the batch that runs now has kept others from their answers; 0: it keeps nobody.
+
+        Others are those that share the run, those behind it, and all that come once the one request
+        in it has been given up. A lone one that is waited for harms nobody.
+        """
+        is_given_up = all(asked.answer.done() for asked in self._running)
+        keeps_others = self._queue or len(self._running) > 1 or is_given_up
+        return self.running_s if keeps_others else 0.0
 
     @property
     def busy_s(self) -> float:
@@ -191,6 +216,8 @@ class Batcher(Generic[Q, A]):
     async def _run_batch(self, batch: list[_Asked[Q, A]]) -> None:
         self.counts.waiting = len(self._queue)
         self.counts.running = len(batch)
+        self._running = batch
+        _tell_begun(batch)
         self.counts.running_since_s = self._clock()
         loop = asyncio.get_running_loop()
         try:
@@ -205,6 +232,7 @@ class Batcher(Generic[Q, A]):
             answers = ()
         finally:
             self.counts.running = 0
+            self._running = []
             self._run_s += self.running_s
             self.counts.running_since_s = None
         self.counts.batches += 1
@@ -217,6 +245,15 @@ class Batcher(Generic[Q, A]):
                 self.counts.answered += 1
                 if not asked.answer.done():
                     asked.answer.set_result(answer)
+
+
+def _tell_begun(batch: Sequence[_Asked[Q, A]]) -> None:
+    told: dict[Begun, list[int]] = {}
+    for asked in batch:
+        if asked.begun is not None:
+            told.setdefault(asked.begun, []).append(asked.key)
+    for begun, keys in told.items():
+        begun(keys)
 
 
 def _fail(asked: _Asked[Q, A], error: Exception) -> None:

@@ -22,6 +22,8 @@ class Limits:
         max_batch: The most rows of one run.
         max_delay_s: How long the first request of a batch waits for others; 0 runs at once.
         max_waiting: Requests that may wait; another one is refused.
+        fill_to: Rows up to which requests share a run; None: `max_batch`. A request that has more
+            by itself runs alone.
 
     Raises:
         UsageError: OST6059, a limit that cannot be.
@@ -30,6 +32,12 @@ class Limits:
     max_batch: int = 32
     max_delay_s: float = 0.002
     max_waiting: int = 1024
+    fill_to: int | None = None
+
+    @property
+    def full(self) -> int:
+        """Rows with which a batch waits for no more."""
+        return self.max_batch if self.fill_to is None else min(self.fill_to, self.max_batch)
 
     def __post_init__(self) -> None:
         for name, value, least in (
@@ -94,7 +102,7 @@ def plan(waiting: Iterable[Waiting], limits: Limits, now_s: float) -> Plan:
             groups.setdefault(one.kind, []).append(one)
     ripe = [group for group in groups.values() if _is_ripe(group, limits, now_s)]
     if ripe:
-        batches = [_fill(group, limits.max_batch) for group in ripe]
+        batches = [_fill(group, limits.full) for group in ripe]
         best = min(batches, key=lambda batch: _order(batch[0]))
         return Plan(tuple(one.ticket for one in best), tuple(late))
     moments = [_first(group) + limits.max_delay_s for group in groups.values()]
@@ -109,7 +117,7 @@ def _first(group: Sequence[Waiting]) -> float:
 
 
 def _is_ripe(group: Sequence[Waiting], limits: Limits, now_s: float) -> bool:
-    is_full = sum(one.rows for one in group) >= limits.max_batch
+    is_full = sum(one.rows for one in group) >= limits.full
     return is_full or now_s >= _first(group) + limits.max_delay_s
 
 
@@ -117,9 +125,9 @@ def _order(one: Waiting) -> tuple[int, int]:
     return (one.priority, one.ticket)
 
 
-def _fill(group: Sequence[Waiting], max_batch: int) -> list[Waiting]:
+def _fill(group: Sequence[Waiting], full: int) -> list[Waiting]:
     batch: list[Waiting] = []
-    room = max_batch
+    room = full
     for one in sorted(group, key=_order):
         if one.rows <= room or not batch:  # a lone one is let in: who came too large was refused
             batch.append(one)

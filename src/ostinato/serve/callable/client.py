@@ -1,8 +1,9 @@
 """A front end's way to a callable in its own process; it survives that process's death.
 
-Requests that were sent to a process that died are sent once more to the next one: answering twice
-does no harm, since nothing of an answer is passed on before it is whole. One that two processes
-died with is refused: it may be what kills them.
+Requests that were sent to a process that died are sent again to the next one: answering twice does
+no harm, since nothing of an answer is passed on before it is whole. Those that ran when it died are
+suspects, and run alone from then on, after all others. One that a process dies with then is
+refused: it is what kills them.
 """
 
 from __future__ import annotations
@@ -29,12 +30,15 @@ from ostinato.serve.callable.faults import (
     queue_full,
     too_late,
     too_many_rows,
+    unlucky,
 )
 from ostinato.serve.callable.service import Description, Numbers, hanging
 
 _READ_BYTES = 1 << 20
 _RETRY_S = 0.02
-_MOST_SENDINGS = 2
+_MOST_STRIKES = 2
+_MOST_SENDINGS = 8
+"""Of one that no process was seen to die with: the word that it ran may have been lost."""
 _BEAT_S = 0.5
 _RESTART_S = 5.0
 """About as long as a process takes to be there again."""
@@ -45,6 +49,8 @@ class _Open:
     message: messages.Infer | messages.Count | messages.Drain
     answer: asyncio.Future[Any]
     sendings: int = 0
+    runs: bool = False
+    strikes: int = 0
 
 
 class CallableClient:
@@ -188,8 +194,8 @@ class CallableClient:
             raise given_up(self._why_broken)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._open[message.key] = asked = _Open(message, answer)
-        self._send(asked)
         try:
+            self._send(asked)
             return await answer
         finally:
             del self._open[message.key]
@@ -199,7 +205,10 @@ class CallableClient:
     def _send(self, asked: _Open) -> None:
         if self._writer is not None:  # else it is sent when a process is there
             asked.sendings += 1
-            self._writer.write(messages.frame([asked.message]))
+            message = asked.message
+            if asked.strikes and isinstance(message, messages.Infer):
+                message = msgspec.structs.replace(message, alone=True)
+            self._writer.write(messages.frame([message]))
 
     async def _listen_to_heart(self) -> None:
         while not self._why_broken:
@@ -225,7 +234,7 @@ class CallableClient:
             finally:
                 self._writer = None
                 writer.close()
-            self._drop_sent_twice()
+            self._blame()
 
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         frames = messages.to_front()
@@ -241,8 +250,12 @@ class CallableClient:
                 self._writer = writer
                 self.greetings += 1
                 self._known.set()
-                for asked in self._open.values():
+                for asked in sorted(self._open.values(), key=lambda one: one.strikes):
                     self._send(asked)
+            case messages.Began(keys):
+                for key in keys:
+                    if key in self._open:  # else it was given up meanwhile
+                        self._open[key].runs = True
             case messages.Done(key, value) | messages.Counted(key, value):
                 self._settle(key, value)
             case messages.Drained(key, is_empty):
@@ -259,10 +272,17 @@ class CallableClient:
         else:
             asked.answer.set_result(value)
 
-    def _drop_sent_twice(self) -> None:
+    def _blame(self) -> None:
+        """After a death: who ran is a suspect, and a suspect, which ran alone, is guilty."""
         for asked in self._open.values():
-            if asked.sendings >= _MOST_SENDINGS and not asked.answer.done():
+            asked.strikes += asked.runs
+            asked.runs = False
+            if asked.answer.done():
+                continue
+            if asked.strikes >= _MOST_STRIKES:
                 asked.answer.set_exception(fatal())
+            elif asked.sendings >= _MOST_SENDINGS:
+                asked.answer.set_exception(unlucky(asked.sendings))
 
     def _fail_all(self, error: OstinatoError) -> None:
         for asked in self._open.values():

@@ -62,7 +62,8 @@ class Failure(msgspec.Struct, frozen=True):
         """Return the words of `error`."""
         retry_s = error.retry_s if isinstance(error, Full) else None
         is_usage = isinstance(error, UsageError)
-        return cls(error.code, str(error.args[0]), error.remedy, is_usage, retry_s)
+        problem, remedy = _sendable(str(error.args[0])), _sendable(error.remedy)
+        return cls(error.code, problem, remedy, is_usage, retry_s)
 
     def error(self) -> OstinatoError:
         """Return an error that says the same."""
@@ -72,6 +73,11 @@ class Failure(msgspec.Struct, frozen=True):
             return full
         kind = UsageError if self.is_usage else ResourceError
         return kind(self.problem, code=self.code, remedy=self.remedy)
+
+
+def _sendable(words: str) -> str:
+    """Return words as UTF-8 can hold them: half a character is written out."""
+    return words.encode("utf-8", "backslashreplace").decode()
 
 
 def fault_of(error: OstinatoError) -> Fault:
@@ -143,11 +149,20 @@ def absent() -> ResourceError:
 
 
 def fatal() -> ResourceError:
-    """Return the error of a request that two processes of the model ended with."""
+    """Return the error of a request that two processes ended with, the second running it alone."""
     return ResourceError(
-        "the model's process ended twice with this request",
+        "the model's process ended twice while it ran this request, the second time alone",
         code="OST6056",
-        remedy="do not send it again; the server's log says why the process ended",
+        remedy="do not send it again before the server's log has told why the process ended",
+    )
+
+
+def unlucky(times: int) -> ResourceError:
+    """Return the error of a request that waited while the process ended again and again."""
+    return ResourceError(
+        f"the model's process ended {times} times before it answered this request",
+        code="OST6056",
+        remedy="send it again later; the server's log says why the process ended",
     )
 
 

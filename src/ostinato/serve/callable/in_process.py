@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
+from dataclasses import replace
 
 from ostinato.serve.callable.arrays import Arrays, kind_of, rows_of
-from ostinato.serve.callable.batcher import Batcher
+from ostinato.serve.callable.batcher import Batcher, Begun
 from ostinato.serve.callable.batching import Limits
 from ostinato.serve.callable.model import Model
 from ostinato.serve.callable.service import Description, Numbers, hanging
+
+_log = logging.getLogger(__name__)
 
 
 class InProcess:
@@ -17,7 +21,7 @@ class InProcess:
 
     def __init__(self, model: Model, limits: Limits) -> None:
         self._model = model
-        self._batcher: Batcher[Arrays, Arrays] = Batcher(model.run, limits)
+        self._batcher: Batcher[Arrays, Arrays] = Batcher(model.run, _filled(limits, model))
         self._is_ready = False
 
     @property
@@ -47,18 +51,37 @@ class InProcess:
         """Return why it does no work; see `CallableService`."""
         return hanging(self._batcher.running_s, progress_s)
 
+    @property
+    def stuck_s(self) -> float:
+        """How long a batch runs that keeps others from their answers; see `Batcher.stuck_s`."""
+        return self._batcher.stuck_s
+
     async def warm(self) -> None:
         """Record, off the event loop."""
         await asyncio.to_thread(self._model.warm)
         self._is_ready = True
 
     async def infer(
-        self, inputs: Arrays, *, priority: int = 0, timeout_s: float | None = None
+        self,
+        inputs: Arrays,
+        *,
+        priority: int = 0,
+        timeout_s: float | None = None,
+        alone: bool = False,
+        key: int = 0,
+        begun: Begun | None = None,
     ) -> Arrays:
-        """Answer one request; see `CallableService`."""
+        """Answer one request; see `CallableService`, and `Batcher.infer` for the rest."""
         rows = rows_of(inputs, self._model.servable.inputs)
         return await self._batcher.infer(
-            inputs, kind=kind_of(inputs), rows=rows, priority=priority, timeout_s=timeout_s
+            inputs,
+            kind=kind_of(inputs),
+            rows=rows,
+            priority=priority,
+            timeout_s=timeout_s,
+            alone=alone,
+            key=key,
+            begun=begun,
         )
 
     async def numbers(self) -> Numbers:
@@ -94,3 +117,17 @@ class InProcess:
         """End now."""
         self._is_ready = False
         await self._batcher.close()
+
+
+def _filled(limits: Limits, model: Model) -> Limits:
+    """Return limits by which no company makes a batch larger than what is recorded."""
+    largest = model.largest_recorded
+    if largest is None or largest >= limits.max_batch:
+        return limits
+    _log.warning(
+        "requests share runs of at most %d rows, the largest of batch_sizes; one that has more, up "
+        "to --max-batch %d, runs alone and without a recording: add sizes, or lower --max-batch",
+        largest,
+        limits.max_batch,
+    )
+    return replace(limits, fill_to=largest)

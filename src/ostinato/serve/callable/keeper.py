@@ -4,8 +4,9 @@ Several front ends may share one process: the first to lock its file starts it, 
 end goes, so does the process, and the next front end has the lock.
 
 A process that is not fit to be served (a wrong factory) is not tried again; neither is one that
-ends again and again within seconds, or before it is ready, however long that takes. What it writes
-goes to this process's standard error.
+ends again and again before it is ready, however long that takes. One that was ready is started
+again however often it ends: a request may be why, and must not end the service for all others. What
+it writes goes to this process's standard error.
 """
 
 from __future__ import annotations
@@ -17,22 +18,20 @@ import logging
 import shutil
 import sys
 import tempfile
-from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from time import monotonic
 
 import msgspec
 
 from ostinato.serve.callable.batching import Limits
 from ostinato.serve.callable.client import CallableClient
+from ostinato.serve.callable.faults import Failure, not_started
 from ostinato.serve.callable.setup import EXIT_UNFIT, Setup
 
 logger = logging.getLogger("ostinato.serve")
 
 _MOST_ENDS = 3
-_WITHIN_S = 30.0
 _KILL_AFTER_S = 1.0
 _LOOK_EVERY_S = 0.2
 
@@ -45,6 +44,7 @@ async def served(
     wait: bool = True,
     share: Path | None = None,
     name: str = "",
+    hang_s: float | None = None,
 ) -> AsyncIterator[CallableClient]:
     """Serve what `factory` makes from a process of its own, as long as the context lasts.
 
@@ -53,6 +53,8 @@ async def served(
         share: A socket's path that names the process for all who are to use the same one; None:
             it is for this context alone.
         name: As clients call the model; its metrics are told under it, none without.
+        hang_s: How long a batch may run that keeps others from their answers; then the process is
+            ended and another one started. None: for ever.
 
     Raises:
         OstinatoError: What the process failed with before it was ready; see
@@ -60,7 +62,7 @@ async def served(
     """
     folder = tempfile.mkdtemp(prefix="ostinato-")
     socket = str(share or f"{folder}/model.sock")
-    setup = Setup(factory, socket, limits or Limits(), arguments, name)
+    setup = Setup(factory, socket, limits or Limits(), arguments, name, hang_s)
     client = CallableClient(setup.socket)
     task = asyncio.create_task(_keep(setup, client), name="callable keeper")
     try:
@@ -77,8 +79,12 @@ async def served(
 
 
 async def _keep(setup: Setup, client: CallableClient) -> None:
-    async with _lock(f"{setup.socket}.lock"):
-        await _keep_running(setup, client)
+    try:
+        async with _lock(f"{setup.socket}.lock"):
+            await _keep_running(setup, client)
+    except OSError as error:  # of the machine: no process, or no file, can be had
+        logger.exception("the process of %s cannot be started", setup.factory)
+        client.break_off("cannot be started", Failure.of(not_started(error)))
 
 
 @asynccontextmanager
@@ -95,7 +101,6 @@ async def _lock(path: str) -> AsyncIterator[None]:
 
 
 async def _keep_running(setup: Setup, client: CallableClient) -> None:
-    ends: deque[float] = deque(maxlen=_MOST_ENDS)
     in_vain = 0
     words = [sys.executable, "-m", "ostinato.serve.callable.process"]
     while True:
@@ -103,14 +108,9 @@ async def _keep_running(setup: Setup, client: CallableClient) -> None:
         status = await _run([*words, msgspec.json.encode(setup).decode()])
         in_vain = in_vain + 1 if client.greetings == greetings else 0
         cause = setup.take_failure()
-        ends.append(monotonic())
         logger.error("the process of %s ended with status %s", setup.factory, status)
         if status == EXIT_UNFIT:
             client.break_off("could not load the model", cause)
-            return
-        if len(ends) == _MOST_ENDS and ends[-1] - ends[0] < _WITHIN_S:
-            said = f"ended {_MOST_ENDS} times within {_WITHIN_S:g} s, last with status {status}"
-            client.break_off(said, cause)
             return
         if in_vain == _MOST_ENDS:
             client.break_off(f"ended {in_vain} times before it was ready", cause)

@@ -14,12 +14,13 @@ from ostinato.serve.callable.service import Description, Numbers
 
 
 class Infer(msgspec.Struct, array_like=True, tag="i"):
-    """Ask for one answer; `key` names it on this connection."""
+    """Ask for one answer; `key` names it on this connection; `alone`: in a run of its own."""
 
     key: int
     inputs: dict[str, Array]
     priority: int
     timeout_s: float | None
+    alone: bool = False
 
 
 class Cancel(msgspec.Struct, array_like=True, tag="c"):
@@ -45,6 +46,12 @@ class Hello(msgspec.Struct, array_like=True, tag="h"):
     """The model is warm; this is what it is."""
 
     description: Description
+
+
+class Began(msgspec.Struct, array_like=True, tag="b"):
+    """These run now: should the process end before they are answered, one of them may be why."""
+
+    keys: list[int]
 
 
 class Done(msgspec.Struct, array_like=True, tag="o"):
@@ -76,7 +83,7 @@ class Drained(msgspec.Struct, array_like=True, tag="e"):
 
 
 ToModel = Infer | Cancel | Count | Drain
-ToFront = Hello | Done | Failed | Counted | Drained
+ToFront = Hello | Began | Done | Failed | Counted | Drained
 
 
 def frame(messages: Sequence[ToModel | ToFront]) -> bytes:

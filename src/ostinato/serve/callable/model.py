@@ -58,6 +58,8 @@ class Model:
         outputs: Specs found when it was warmed; empty before.
         rows: Of the call that is answered now; 0 between calls, and while it is warmed.
         mixes_rows: Whether a row's answer has been seen to depend on other rows.
+        largest_recorded: Rows of the largest recording; None: one that was handed over `graphed`
+            has sizes of its own.
 
     Raises:
         UsageError: OST6052, an input is no argument of the callable.
@@ -72,11 +74,13 @@ class Model:
         self._device = torch.device(servable.device)
         _check_arguments(servable)
         self._call: Callable[..., Any] = servable.fn
+        self.largest_recorded: int | None = None
         if not isinstance(servable.fn, Runner):
             # The last row again: a value that the model is known to take, ids and sizes included.
             rows = Buckets(0, sorted(servable.batch_sizes), fill="repeat-last")
             buckets = dict.fromkeys(servable.inputs, rows)
             self._call = graphed(servable.fn, buckets=buckets, admit_after=1)
+            self.largest_recorded = max(servable.batch_sizes)
 
     @property
     def runner(self) -> Runner[..., Any]:
@@ -116,7 +120,7 @@ class Model:
                 made = self._named(self._call(**inputs))
         except OstinatoError:
             raise
-        except Exception as error:
+        except BaseException as error:
             raise failed_on_zeros(error) from error
         for name, tensor in made.items():
             if tensor.dim() == 0 or tensor.shape[0] != rows:
@@ -148,7 +152,7 @@ class Model:
                 return self._run_alone(batch)
         try:
             answers: list[Arrays | OstinatoError] = list(self._run_together(batch))
-        except Exception as error:  # noqa: BLE001 - it becomes the answer of one request
+        except BaseException as error:  # noqa: BLE001 - `sys.exit` too is the answer of one request
             _look_for_lost_device(error)
             if len(batch) == 1:
                 return [error if isinstance(error, OstinatoError) else failed(error)]
@@ -179,7 +183,7 @@ class Model:
         try:
             with torch.no_grad():
                 found = dependence(call, inputs, places)
-        except Exception as error:  # noqa: BLE001 - the run itself will say so
+        except BaseException as error:  # noqa: BLE001 - the run itself will say so
             _look_for_lost_device(error)
             return
         self._tried.add(kind)
@@ -278,7 +282,7 @@ def _array(tensor: Tensor) -> Array:
     return Array(_WORDS[tensor.dtype], tuple(tensor.shape), data)
 
 
-def _look_for_lost_device(error: Exception) -> None:
+def _look_for_lost_device(error: BaseException) -> None:
     if isinstance(error, torch.AcceleratorError):
         raise DeviceLost(str(error)) from error
 

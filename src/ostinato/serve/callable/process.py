@@ -3,17 +3,20 @@
     python -m ostinato.serve.callable.process '{"factory": "pkg.mod:make", "socket": "/run/x", ...}'
 
 Front ends connect once it is warm. It ends when its standard input does, which is when its parent
-dies, and with status 70 when the device is lost, so that whoever started it starts another one.
+dies, and with status 70 when the device is lost or 71 when a batch hangs, so that whoever started
+it starts another one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,19 @@ from ostinato.serve.callable.declaration import make
 from ostinato.serve.callable.faults import Failure, failed, not_started
 from ostinato.serve.callable.in_process import InProcess
 from ostinato.serve.callable.model import DeviceLost, Model
-from ostinato.serve.callable.setup import EXIT_DEVICE_LOST, EXIT_FAILED, EXIT_UNFIT, Setup
+from ostinato.serve.callable.setup import (
+    EXIT_DEVICE_LOST,
+    EXIT_FAILED,
+    EXIT_HANGS,
+    EXIT_UNFIT,
+    Setup,
+)
 from ostinato.serve.collector import set_loaded_aside
 from ostinato.serve.metrics import Metrics
 from ostinato.serve.peers import answer_in_thread
 
 _READ_BYTES = 1 << 20
+_LOOK_EVERY_S = 0.5
 
 
 class _FrontEnd:
@@ -68,17 +78,31 @@ class _FrontEnd:
             if task is not None:
                 task.cancel()
             return
-        task = asyncio.create_task(self._answer(message))
+        task = asyncio.create_task(self._answer_surely(message))
         key = message.key
         self._running[key] = task
         task.add_done_callback(lambda _: self._running.pop(key, None))
 
+    async def _answer_surely(self, message: messages.ToModel) -> None:
+        """Answer, or leave a front end that would wait for ever."""
+        try:
+            await self._answer(message)
+        except Exception:
+            traceback.print_exc()
+            self._writer.close()
+            raise
+
     async def _answer(self, message: messages.ToModel) -> None:
         match message:
-            case messages.Infer(key, inputs, priority, timeout_s):
+            case messages.Infer(key, inputs, priority, timeout_s, alone):
                 try:
                     outputs = await self._service.infer(
-                        inputs, priority=priority, timeout_s=timeout_s
+                        inputs,
+                        priority=priority,
+                        timeout_s=timeout_s,
+                        alone=alone,
+                        key=key,
+                        begun=self._say_begun,
                     )
                 except OstinatoError as error:
                     self._say(messages.Failed(key, Failure.of(error)))
@@ -90,6 +114,9 @@ class _FrontEnd:
                 self._say(messages.Counted(key, await self._service.numbers()))
             case messages.Drain(key, bound_s):
                 self._say(messages.Drained(key, await self._service.drain(bound_s)))
+
+    def _say_begun(self, keys: list[int]) -> None:
+        self._say(messages.Began(keys))
 
     def _say(self, message: messages.ToFront) -> None:
         if not self._writer.is_closing():
@@ -123,10 +150,26 @@ async def serve(setup: Setup) -> None:
     path = Path(setup.socket)
     path.unlink(missing_ok=True)
     server = await asyncio.start_unix_server(connected, path)
+    bound_s = inf if setup.hang_s is None else setup.hang_s
+    watch = asyncio.create_task(_end_when_stuck(service, bound_s), name="hang watch")
     try:
         await _parent_gone()
     finally:
+        watch.cancel()
         server.close()  # the path stays: another process may have it by now
+
+
+async def _end_when_stuck(service: InProcess, hang_s: float) -> None:
+    """End this process when its model hangs: a thread cannot be ended, and others wait for it."""
+    while service.stuck_s <= hang_s:
+        await asyncio.sleep(_LOOK_EVERY_S)
+    sys.stderr.write(
+        f"a batch has been running for {service.stuck_s:.0f} s, and --progress-s allows {hang_s:g}:"
+        " this process ends\n"
+    )
+    faulthandler.dump_traceback()
+    sys.stderr.flush()
+    os._exit(EXIT_HANGS)
 
 
 def _tell_metrics(setup: Setup, service: InProcess, model: Model) -> None:

@@ -15,6 +15,7 @@ from ostinato.serve.callable.faults import Failure
 EXIT_FAILED: Final = 1
 EXIT_UNFIT: Final = 2
 EXIT_DEVICE_LOST: Final = 70
+EXIT_HANGS: Final = 71
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -25,6 +26,8 @@ class Setup(msgspec.Struct, frozen=True):
         arguments: For the factory.
         socket: Path to listen on.
         name: As clients call the model; metrics are told under it, none without.
+        hang_s: A batch that runs longer, and keeps others from their answers, ends the process;
+            None: never.
     """
 
     factory: str
@@ -32,6 +35,7 @@ class Setup(msgspec.Struct, frozen=True):
     limits: Limits
     arguments: tuple[str, ...] = ()
     name: str = ""
+    hang_s: float | None = None
 
     @property
     def metrics_socket(self) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from ostinato.serve.talk import Talk
     from ostinato.serve.tokens import Tokens
 
+_LARGE: Final = 64 * 1024
+"""A body from this size on is read in a thread."""
 _STATUS: Final[Mapping[int, int]] = {400: 422, 500: 424}
 """The text extension's own: a request that is wrong is 422, an answer that failed 424."""
 
@@ -121,10 +124,7 @@ async def _begin(services: Services, request: Request) -> tuple[_Said, Talk]:
     if services.link is None:
         raise Refusal(422, f"the model {metadata.name!r} writes no text; ask it to infer")
     body = await request.body()
-    try:
-        asked = _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Refusal(422, of_body(error, GenerateBody, body)) from error
+    asked = _read(body) if len(body) < _LARGE else await asyncio.to_thread(_read, body)
     parameters = dict(asked.parameters)
     tokens = services.tokens if parameters.pop("details", False) is True else None
     if tokens is not None:
@@ -132,6 +132,13 @@ async def _begin(services: Services, request: Request) -> tuple[_Said, Talk]:
     talk = await begin(services, "generate", [asked.text_input], parameters, request)
     head = {"model_name": metadata.name, "model_version": metadata.version}
     return _Said(head, tokens, bool(parameters.get("stop"))), talk
+
+
+def _read(body: bytes) -> GenerateBody:
+    try:
+        return _decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Refusal(422, of_body(error, GenerateBody, body)[0]) from error
 
 
 def _frame(said: _Said, block: TokenBlock) -> bytes:

@@ -134,7 +134,8 @@ def decoded(name: str, text: bytes) -> str:
     try:
         return text.decode()
     except UnicodeDecodeError as error:
-        raise malformed(f"a text of {name!r:.60} is no UTF-8: {error.reason}") from error
+        said = f"a text of {name!r:.60} is not written in UTF-8, as its byte {error.start} shows"
+        raise malformed(f"{said}; send it in UTF-8") from error
 
 
 def pick(outputs: Mapping[str, Array], wanted: Sequence[str]) -> dict[str, Array]:

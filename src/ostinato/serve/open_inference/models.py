@@ -11,6 +11,8 @@ from ostinato.serve.open_inference.inference import InferReply, InferRequest, pi
 from ostinato.serve.open_inference.metadata import InferenceModel, Metadata
 from ostinato.serve.open_inference.refusals import Refusal, no_model, refusal_of
 from ostinato.serve.open_inference.texts import TextModel
+from ostinato.serve.openai.errors import HttpProblem
+from ostinato.serve.openai.naming import known_model
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -91,10 +93,13 @@ def find_model(services: Services, name: str, version: str) -> InferenceModel:
     """Return the model that a request means; without a version, the one there is.
 
     Raises:
-        Refusal: 404, it is not here.
+        Refusal: 404, it is not here; 503, an engine that is being started has not said what it is.
     """
     model = model_of(services)
-    told_name = services.model.name
+    try:
+        told_name = known_model(services).name
+    except HttpProblem as starting:
+        raise refusal_of(starting) from starting
     if name != told_name:
         raise no_model(name, version, told_name, services.model.version)
     if version and version != model.metadata().version:

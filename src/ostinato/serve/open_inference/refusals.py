@@ -68,8 +68,20 @@ class Refusal(Exception):
         headers = {}
         if self.retry_s is not None:
             headers["retry-after"] = str(max(1, math.ceil(self.retry_s)))
-        body = msgspec.json.encode({"error": str(self)})
-        return Response(body, self.status, headers, "application/json")
+        return Response(_written(self), self.status, headers, "application/json")
+
+
+def _written(error: Exception) -> bytes:
+    return msgspec.json.encode({"error": str(error)})
+
+
+def body_of(problem: HttpProblem, path: str) -> bytes:
+    """Return the body of an answer to a request for `path`, in the shape of that path's protocol.
+
+    For what is refused before, or beside, the protocol's own routes.
+    """
+    is_ours = path == "/v2" or path.startswith("/v2/")
+    return _written(problem) if is_ours else problem.body
 
 
 def malformed(problem: str) -> Refusal:

@@ -86,7 +86,7 @@ def read_infer(body: bytes, json_bytes: str | None) -> Asked:
     try:
         read = _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise malformed(of_body(error, InferBody, text)) from error
+        raise malformed(of_body(error, InferBody, text)[0]) from error
     inputs: dict[str, Array] = {}
     for one in read.inputs:
         if one.name in inputs:
@@ -122,9 +122,15 @@ def _array(one: InferInput, body: bytes, start: int) -> tuple[Array, int]:
 
 
 def _flat(data: object) -> list[object]:
-    if not isinstance(data, list):
-        return [data]
-    return [text for one in data for text in _flat(one)]
+    """Return what lists hold, in order; they may nest more deeply than calls can."""
+    found, left = [], [data]
+    while left:
+        one = left.pop()
+        if isinstance(one, list):
+            left += reversed(one)
+        else:
+            found.append(one)
+    return found
 
 
 def _text(name: str, text: object) -> bytes:

@@ -26,6 +26,7 @@ from ostinato.serve.openai.tool_calls import Arguments, CallBegan, Piece, Said, 
 from ostinato.serve.openai.tool_grammar import (
     check_parameters,
     grammar,
+    least_call,
     lines_of,
     must_call,
     offered,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from ostinato.llm.structured import Schema
+    from ostinato.serve.least_answer import Least
     from ostinato.serve.openai.fields import Function
     from ostinato.serve.services import Services, TokenBlock
     from ostinato.serve.tokens import Tokens
@@ -65,8 +67,9 @@ async def chat(services: Services, request: Request) -> Response:
     options = chat_options(asked, model.max_model_len - len(ids), services.settings.max_new_tokens)
     given = schema_of(asked.response_format)
     lines: dict[str, str] = {}
+    least: Least | None = None
     if functions:
-        written = await asyncio.to_thread(_calls, asked, functions, form_of(given))
+        written, least = await asyncio.to_thread(_calls, asked, functions, form_of(given))
         options["schema"] = {"lark": written}
         lines = lines_of(written, asked, functions)
     elif given is not None:
@@ -77,9 +80,10 @@ async def chat(services: Services, request: Request) -> Response:
     generate = GenerateRequest(
         prompt_ids=ids,
         options=options,
-        priority=asked.priority,
-        salt=asked.cache_salt,
+        priority=asked.priority or 0,
+        salt=asked.cache_salt or "",
         request_id=request.scope.get("ostinato.id", ""),
+        least_call=least,
     )
     talk = Talk(services, "chat", [generate])
     await talk.begin(request)
@@ -115,15 +119,18 @@ def _variables(asked: ChatRequest, tokens: Tokens) -> dict[str, Any]:
     return variables
 
 
-def _calls(asked: ChatRequest, functions: list[Function], form: Schema | None) -> str:
-    """Return the grammar of an answer that may call, or must.
+def _calls(
+    asked: ChatRequest, functions: list[Function], form: Schema | None
+) -> tuple[str, Least | None]:
+    """Return the grammar of an answer that may call, or must, and the least that it has.
 
     One that must has no text, so that there is nothing for a form to keep.
     """
     check_parameters(asked, functions)
     required = must_call(asked)
     parallel = asked.parallel_tool_calls is not False and not _one(asked)
-    return grammar(functions, required=required, parallel=parallel, form=form)
+    written = grammar(functions, required=required, parallel=parallel, form=form)
+    return written, least_call(functions, required=required, form=form)
 
 
 def _one(asked: ChatRequest) -> bool:
@@ -169,8 +176,12 @@ class _Chats:
 
     @staticmethod
     def finish(choice: _Choice, reason: str) -> str:
-        """Return why an answer ended, in OpenAI's words."""
-        called = choice.calls is not None and choice.calls.count
+        """Return why an answer ended, in OpenAI's words.
+
+        One that a stop text cut in the middle of a call is no call to be made.
+        """
+        calls = choice.calls
+        called = calls is not None and calls.count and not calls.is_cut
         return "tool_calls" if reason == "stop" and called else reason
 
 

@@ -55,8 +55,8 @@ async def complete(services: Services, request: Request) -> Response:
             GenerateRequest(
                 prompt_ids=ids,
                 options=options,
-                priority=asked.priority,
-                salt=asked.cache_salt,
+                priority=asked.priority or 0,
+                salt=asked.cache_salt or "",
                 request_id=request.scope.get("ostinato.id", ""),
                 with_text=services.tokens is not None,
             )

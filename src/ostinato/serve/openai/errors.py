@@ -77,8 +77,12 @@ class HttpProblem(Exception):
         """The error as it is sent."""
         return body(str(self), _TYPES.get(self.status, "server_error"), self.param, self.code)
 
-    def response(self) -> Response:
-        """Return the answer."""
+    def response(self, written: bytes | None = None) -> Response:
+        """Return the answer.
+
+        Args:
+            written: Its body in the shape of another protocol; None: `body`.
+        """
         headers: dict[str, str] = {}
         if self.retry_s is not None:
             headers["retry-after"] = str(max(1, math.ceil(self.retry_s)))
@@ -88,7 +92,8 @@ class HttpProblem(Exception):
             headers["allow"] = self.methods
         if self.status == 401:
             headers["www-authenticate"] = "Bearer"
-        return Response(self.body, self.status, headers, "application/json")
+        content = self.body if written is None else written
+        return Response(content, self.status, headers, "application/json")
 
 
 def body(message: str, kind: str, param: str | None, code: str | None) -> bytes:

@@ -75,8 +75,8 @@ class Sampled(Noted, forbid_unknown_fields=True, kw_only=True):
     stop_token_ids: list[int] | None = None
     ignore_eos: bool | None = None
     repetition_penalty: float | None = None
-    priority: int = 0
-    cache_salt: str = ""
+    priority: int | None = None
+    cache_salt: str | None = None
     return_token_ids: bool | None = None
 
 

@@ -1,16 +1,16 @@
-"""What makes JSON whole that was cut off anywhere.
+"""Which beginning of JSON can be told, so that it can be closed without a word of our own.
 
-The arguments of a tool call are streamed as they are written. When the answer's last token comes in
-the middle of them, what was sent cannot be taken back, but it can be closed: whoever joins the
-pieces always gets JSON that reads, and a finish reason that says it was cut.
+The arguments of a tool call are streamed as they are written, and what was sent cannot be taken
+back. When the answer's last token comes in the middle of them, whoever joins the pieces is to get
+JSON that reads, and nothing in it that the model did not say. So a piece is told only up to where a
+quote and brackets make it whole: a key waits for its value to begin, a number for its end (12 may
+be the beginning of 123), an escape for its last letter.
 """
 
 from __future__ import annotations
 
-import re
 from enum import Enum, auto
 
-_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _WORDS = ("true", "false", "null")
 _BLANKS = " \t\n\r"
 
@@ -26,11 +26,15 @@ class _Expects(Enum):
     NEXT = auto()
 
 
+_CLOSABLE = (_Expects.FIRST_KEY, _Expects.FIRST_ITEM, _Expects.NEXT)
+
+
 class JsonCloser:
     """Follows one JSON value as it is written.
 
     Attributes:
         is_whole: Whether the value has ended; what comes behind it is not looked at.
+        has_begun: Whether anything of it can be told.
     """
 
     def __init__(self) -> None:
@@ -41,56 +45,65 @@ class JsonCloser:
         self._surrogate = False
         self._is_key = False
         self._scalar = ""
+        self._held = ""
+        self._told = 0  # how many letters of what is held can be told
         self.is_whole = False
+        self.has_begun = False
 
     def feed(self, text: str) -> int:
         """Take more of it; return how many letters belong to the value."""
+        before = len(self._held)
         for at, letter in enumerate(text):
-            if self._string:
-                self._in_string(letter)
-            elif self._scalar and letter not in ",]}" + _BLANKS:
-                self._scalar += letter
-                continue
-            else:
-                self._scalar = ""
-                self._between(letter)
+            if not self._step(letter, before + at):
+                text = text[:at]
+                break
             if self.is_whole:
-                return at + 1
+                text = text[: at + 1]
+                break
+        self._held += text
         return len(text)
 
+    def take(self) -> str:
+        """Return what can be told now, and has not been."""
+        told, self._held = self._held[: self._told], self._held[self._told :]
+        self._told = 0
+        return told
+
     def closing(self) -> str:
-        """Return what makes the value whole."""
-        if self.is_whole:
+        """Return what makes whole what has been told."""
+        if self.is_whole or not self.has_begun:
             return ""
-        return self._open_end() + "".join(
-            "}" if opened == "{" else "]" for opened in reversed(self._stack)
-        )
+        quote = '"' if self._string and not self._is_key else ""
+        return quote + "".join("}" if opened == "{" else "]" for opened in reversed(self._stack))
 
-    def _open_end(self) -> str:
+    def _step(self, letter: str, at: int) -> bool:
+        """Take a letter; False if it is the first one behind the value."""
         if self._string:
-            return self._string_end() + (":null" if self._is_key else "")
-        if self._scalar:
-            return _scalar_end(self._scalar)
-        if self._expects is _Expects.VALUE:
-            return "null"
-        if self._expects is _Expects.KEY:
-            return '"":null'
-        if self._expects is _Expects.COLON:
-            return ":null"
-        return ""
+            self._in_string(letter)
+        elif self._scalar and letter not in ",]}" + _BLANKS:
+            self._scalar += letter
+        else:
+            if self._scalar:  # a number has ended, and what ends it may have to wait
+                self._scalar = ""
+                self._tell(at)
+                self.is_whole = not self._stack
+                if self.is_whole:
+                    return False
+            self._between(letter)
+        if self._can_be_closed():
+            self._tell(at + 1)
+        return True
 
-    def _string_end(self) -> str:
-        if not self._escape:
-            return '\\udc00"' if self._surrogate else '"'
-        if self._escape == "\\":
-            # A pair's second half must follow its first.
-            return 'udc00"' if self._surrogate else '\\"'
-        digits = self._escape[2:]
-        if self._surrogate:
-            return "dc00"[len(digits) :] + '"'
-        rest = "0" * (4 - len(digits))
-        is_high = (digits + rest)[:2].lower() in ("d8", "d9", "da", "db")
-        return rest + ('\\udc00"' if is_high else '"')
+    def _tell(self, letters: int) -> None:
+        self._told = letters
+        self.has_begun = True
+
+    def _can_be_closed(self) -> bool:
+        if self._string:
+            return not (self._is_key or self._escape or self._surrogate)
+        if self._scalar:
+            return self._scalar in _WORDS
+        return self._expects in _CLOSABLE
 
     def _in_string(self, letter: str) -> None:
         if self._escape:
@@ -140,10 +153,3 @@ class JsonCloser:
     def _ended(self) -> None:
         self._expects = _Expects.NEXT
         self.is_whole = not self._stack
-
-
-def _scalar_end(text: str) -> str:
-    for word in _WORDS:
-        if word.startswith(text):
-            return word[len(text) :]
-    return "" if _NUMBER.fullmatch(text) else "0"

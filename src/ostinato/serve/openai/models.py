@@ -8,6 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from ostinato.serve.openai.errors import HttpProblem
+from ostinato.serve.openai.naming import known_model
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -32,7 +33,7 @@ async def model(services: Services, request: Request) -> Response:
 
 
 def _model(services: Services) -> dict[str, Any]:
-    served = services.model
+    served = known_model(services)
     return {
         "id": served.name,
         "object": "model",

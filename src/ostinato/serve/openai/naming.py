@@ -10,17 +10,27 @@ if TYPE_CHECKING:
     from ostinato.serve.services import Model, Services
 
 
+def known_model(services: Services) -> Model:
+    """Return what is served.
+
+    Raises:
+        HttpProblem: 503, an engine that is being started has not said what it is.
+    """
+    model = services.model
+    if services.link is not None and not model.max_model_len:
+        raise HttpProblem(
+            503, "the engine is being started; try again in a few seconds", retry_s=5.0
+        )
+    return model
+
+
 def check_model(services: Services, wanted: str | None) -> Model:
     """Return the model that writes, if a request means it or none in particular.
 
     Raises:
         HttpProblem: 404, it means another; 503, there is none yet.
     """
-    model = services.model
-    if not model.max_model_len:
-        raise HttpProblem(
-            503, "the engine is being started; try again in a few seconds", retry_s=5.0
-        )
+    model = known_model(services)
     if wanted is not None and wanted != model.name:
         raise HttpProblem(
             404,

@@ -48,13 +48,7 @@ def _decoded(body: bytes, kind: type[_Body]) -> _Body:
     try:
         return msgspec.json.Decoder(kind).decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise _refused(wording.first_fault(error, body), kind) from error
-
-
-def _refused(error: Exception, kind: type) -> HttpProblem:
-    if isinstance(error, msgspec.ValidationError):
-        problem, param = wording.of_field(str(error), kind)
-        return HttpProblem(400, problem, param=param, code="invalid_field")
-    if isinstance(error, RecursionError):
-        return HttpProblem(400, wording.TOO_DEEP, code="invalid_json")
-    return HttpProblem(400, wording.of_json(str(error)), code="invalid_json")
+        problem, param = wording.of_body(error, kind, body)
+        is_json = isinstance(wording.first_fault(error, body), msgspec.ValidationError)
+        code = "invalid_field" if is_json else "invalid_json"
+        raise HttpProblem(400, problem, param=param, code=code) from error

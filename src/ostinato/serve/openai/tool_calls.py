@@ -1,7 +1,8 @@
 """Reads an answer that keeps to `tool_grammar` as it comes: text, and calls of tools.
 
 Nothing is handed out that could turn out to be something else: the beginning of what may open a
-call is held back, a call is told when its name is whole, and its arguments as they are written.
+call is held back, a call is told when its name is whole and its arguments have begun, and these as
+they are written. A call that is cut off is closed and not completed; see `json_closing`.
 """
 
 from __future__ import annotations
@@ -67,7 +68,13 @@ class ToolCalls:
         self._at = _At.START if has_form else _At.TEXT
         self._held = ""
         self._closer = JsonCloser()
+        self._name = ""
         self.count = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the answer ended, if it has, in the middle of a call."""
+        return self._at in (_At.HEAD, _At.ARGUMENTS)
 
     def push(self, text: str) -> list[Piece]:
         """Take more of the answer; return what is certain now."""
@@ -86,7 +93,7 @@ class ToolCalls:
         return pieces
 
     def finish(self) -> list[Piece]:
-        """Return what was held back, and what makes arguments whole that were cut off."""
+        """Return text that was held back, and what closes arguments that were cut off."""
         if self._at in (_At.TEXT, _At.START):
             held, self._held = self._held, ""
             return [Said(held)] if held and not self.count else []
@@ -127,16 +134,19 @@ class ToolCalls:
         end = self._held.find(MIDDLE)
         if end < 0:
             return False
-        pieces.append(CallBegan(self.count, self._new_id(), self._held[len(HEAD) : end]))
-        self.count += 1
+        self._name = self._held[len(HEAD) : end]
         self._held = self._held[end + len(MIDDLE) :]
         self._closer = JsonCloser()
         self._at = _At.ARGUMENTS
         return True
 
     def _arguments(self, pieces: list[Piece]) -> bool:
-        taken = self._closer.feed(self._held)
-        said, self._held = self._held[:taken], self._held[taken:]
+        is_new = not self._closer.has_begun
+        self._held = self._held[self._closer.feed(self._held) :]
+        said = self._closer.take()
+        if said and is_new:
+            pieces.append(CallBegan(self.count, self._new_id(), self._name))
+            self.count += 1
         if said:
             pieces.append(Arguments(self.count - 1, said))
         if not self._closer.is_whole:

@@ -15,6 +15,7 @@ from typing import Any
 from ostinato.errors import UsageError
 from ostinato.llm.structured import Schema, SchemaKind
 from ostinato.llm.structured.unkept import check_kept, check_numbers
+from ostinato.serve.least_answer import Least, least_answer, least_of
 from ostinato.serve.openai.errors import HttpProblem
 from ostinato.serve.openai.fields import ChatRequest, Function, NamedTool
 
@@ -130,6 +131,29 @@ def grammar(
     return "\n".join(lines) + "\n"
 
 
+def least_call(
+    functions: Sequence[Function], *, required: bool, form: Schema | None = None
+) -> Least | None:
+    """Return what every answer to such a grammar has; None where any text is one."""
+    if not required and form is None:
+        return None
+    several = [
+        Least(len(f"{OPEN}{HEAD}{one.name}{MIDDLE}{TAIL}"), MIDDLE.count(",")).plus(
+            least_answer(_parameters(one))
+        )
+        for one in functions
+    ]
+    if form is not None and not required:
+        several.append(_least_text(form))
+    return least_of(several)
+
+
+def _least_text(form: Schema) -> Least:
+    if form.kind is SchemaKind.CHOICES:
+        return least_answer({"choices": json.loads(form.text)})
+    return least_answer(json.loads(form.text) if form.kind is SchemaKind.JSON else None)
+
+
 def check_parameters(asked: ChatRequest, functions: Sequence[Function]) -> None:
     """Refuse parameters that a call would break though a grammar can be made of them.
 
@@ -190,8 +214,12 @@ def _text(text: str) -> str:
 
 
 def _schema(function: Function) -> str:
+    return json.dumps(_parameters(function) | {"x-guidance": _OPTIONS})
+
+
+def _parameters(function: Function) -> dict[str, Any]:
+    """Return the schema of a call's arguments, with what goes without saying."""
     nothing = {"type": "object", "properties": {}, "additionalProperties": False}
     schema: dict[str, Any] = dict(nothing if function.parameters is None else function.parameters)
     schema.setdefault("type", "object")
-    schema["x-guidance"] = _OPTIONS
-    return json.dumps(schema)
+    return schema

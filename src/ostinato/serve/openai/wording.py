@@ -14,6 +14,8 @@ from typing import Any
 
 from msgspec import DecodeError, ValidationError, inspect, json
 
+from ostinato.serve.openai.json_faults import find_fault
+
 TOO_DEEP = "the body nests too deeply to be read; send it flatter"
 
 _KINDS = {
@@ -54,14 +56,17 @@ def first_fault(error: Exception, body: bytes | memoryview) -> Exception:
     return error
 
 
-def of_body(error: Exception, kind: type, body: bytes | memoryview) -> str:
-    """Return a refusal of a body that could not be read as `kind`."""
+def of_body(error: Exception, kind: type, body: bytes | memoryview) -> tuple[str, str | None]:
+    """Return a refusal of a body that could not be read as `kind`, and the field it is about."""
     error = first_fault(error, body)
     if isinstance(error, ValidationError):
-        return of_field(str(error), kind)[0]
+        return of_field(str(error), kind)
     if isinstance(error, RecursionError):
-        return TOO_DEEP
-    return of_json(str(error))
+        return TOO_DEEP, None
+    fault = find_fault(bytes(body))
+    if fault is not None:
+        return f"the body is no JSON: {fault.said}", fault.path or None
+    return of_json(str(error)), None
 
 
 def of_field(found: str, kind: type) -> tuple[str, str | None]:
@@ -77,7 +82,8 @@ def of_field(found: str, kind: type) -> tuple[str, str | None]:
     unknown, missing = _UNKNOWN.search(found), _MISSING.search(found)
     if unknown:
         name = unknown.group(1)
-        return _unknown(_joined(path, name), name, _fields(kind, path)), _joined(path, name)
+        shown = _shown(_joined(path, name))
+        return _unknown(shown, name, _fields(kind, path)), shown
     if missing:
         wanted = _joined(path, missing.group(1))
         return f"{wanted} is missing; every request must have it", wanted
@@ -107,11 +113,12 @@ def _wrong(found: str, kind: type, path: str) -> str:
     if wrong := _WRONG_KIND.match(found):
         wanted = _kind(wrong.group(1))
         otherwise = ", or leave it out" if _may_be_absent(kind, path) else ""
-        return f"must be {wanted}, got {_kind(wrong.group(2))}; send {wanted}{otherwise}"
+        is_fraction = wrong.group(2) == "float" and "float" not in wrong.group(1)
+        given = "a fraction" if is_fraction and "int" in wrong.group(1) else _kind(wrong.group(2))
+        return f"must be {wanted}, got {given}; send {wanted}{otherwise}"
     if wrong := _NO_VALUE.match(found):
         given = wrong.group(1)
-        given = given if len(given) <= _MOST_LETTERS else given[:_MOST_LETTERS] + "..."
-        return f"must be {_listed(values)}, got {given}; send one of those"
+        return f"must be {_listed(values)}, got {_shown(given)}; send one of those"
     if wrong := _WRONG_LENGTH.match(found):
         of, bound, count = wrong.groups()
         parts = _PARTS.get(of, "parts")
@@ -122,16 +129,19 @@ def _wrong(found: str, kind: type, path: str) -> str:
         return f"must be {bound}; send a number that is {bound}"
     if found.startswith("Expected `str` matching"):
         return "has letters that it may not have, or too many; send letters, digits, _, - and ."
-    if found.startswith("Number out of range"):
+    if found.startswith(("Number out of range", "Integer value out of range")):
         return "is larger than any number that is read; send a smaller one"
     return "is not what it must be; see /openapi.json for what it takes"
 
 
-def _unknown(path: str, name: str, known: list[str]) -> str:
+def _unknown(shown: str, name: str, known: list[str]) -> str:
     near = get_close_matches(name[:_MOST_LETTERS], known, n=1)
-    shown = path if len(path) <= _MOST_LETTERS else path[:_MOST_LETTERS] + "..."
     remedy = f"did you mean {near[0]}?" if near else "leave it out; /openapi.json lists all fields"
     return f"there is no field {shown!r}, an unknown field; {remedy}"
+
+
+def _shown(text: str) -> str:
+    return text if len(text) <= _MOST_LETTERS else text[:_MOST_LETTERS] + "..."
 
 
 def _joined(path: str, name: str) -> str:

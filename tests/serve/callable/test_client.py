@@ -1,0 +1,99 @@
+"""Who is blamed for the end of a callable's process, with a process that is made up."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ostinato.errors import ResourceError
+from ostinato.serve.callable import Array, messages
+from ostinato.serve.callable.arrays import TensorSpec
+from ostinato.serve.callable.client import CallableClient
+from ostinato.serve.callable.service import Description, Numbers
+
+SPECS = {"x": TensorSpec("UINT8", (-1, 1))}
+HELLO = messages.Hello(Description("1", SPECS, SPECS, (1,), 8, 99))
+IDLE = Numbers(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {}, 0.0, 0.0, 1)
+KILLER = 9
+Life = tuple[int, list[int] | None]
+"""Of one process: waits for so many requests, then runs these and dies, or (None) answers all."""
+
+
+class Processes:
+    """Processes on one socket, one after the other."""
+
+    def __init__(self, *lives: Life) -> None:
+        self.seen: list[list[tuple[int, bool]]] = []
+        self._lives = list(lives)
+
+    async def talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(messages.frame([HELLO]))
+        frames, asked = messages.to_model(), list[messages.Infer]()
+        count, runs = self._lives.pop(0)
+        while data := await reader.read(1 << 16):
+            for message in (each for frame in frames.feed(data) for each in frame):
+                if isinstance(message, messages.Count):
+                    writer.write(messages.frame([messages.Counted(message.key, IDLE)]))
+                elif isinstance(message, messages.Infer):
+                    asked.append(message)
+            if len(asked) < count:
+                continue
+            self.seen.append([(one.inputs["x"].data[0], one.alone) for one in asked])
+            if runs is not None:
+                keys = [one.key for one in asked if one.inputs["x"].data[0] in runs]
+                writer.write(messages.frame([messages.Began(keys)]))
+                break
+            for one in asked:
+                writer.write(messages.frame([messages.Done(one.key, one.inputs)]))
+            asked.clear()
+        writer.close()
+
+
+async def ask(client: CallableClient, value: int) -> int:
+    found = await client.infer({"x": Array("UINT8", (1, 1), bytes([value]))})
+    return found["x"].data[0]
+
+
+def told(tmp_path: Path, processes: Processes, *asked: int) -> list[object]:
+    async def run() -> list[object]:
+        path = str(tmp_path / "model.sock")
+        server = await asyncio.start_unix_server(processes.talk, path)
+        client = CallableClient(path)
+        await client.wait_ready()
+        found = await asyncio.gather(
+            *(ask(client, value) for value in asked), return_exceptions=True
+        )
+        await client.close()
+        server.close()
+        return list(found)
+
+    return asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_who_ran_at_a_death_runs_alone_behind_all_others_and_only_the_second_death_is_blamed(
+    tmp_path: Path,
+) -> None:
+    processes = Processes((4, [1, KILLER]), (4, [KILLER]), (3, None))
+    found = told(tmp_path, processes, 1, KILLER, 3, 4)
+    assert [found[0], *found[2:]] == [1, 3, 4]
+    assert isinstance(found[1], ResourceError)
+    assert "ended twice while it ran this request, the second time alone" in str(found[1])
+    first, second, third = processes.seen
+    assert first == [(1, False), (KILLER, False), (3, False), (4, False)]
+    assert second == [(3, False), (4, False), (1, True), (KILLER, True)]
+    assert third == [(3, False), (4, False), (1, True)]
+
+
+def test_who_only_waited_is_never_blamed_but_told_after_many_deaths(tmp_path: Path) -> None:
+    processes = Processes(*[(1, [])] * 8, (0, None))
+    (found,) = told(tmp_path, processes, 5)
+    assert "ended 8 times before it answered this request" in str(found)
+    assert {alone for seen in processes.seen for _, alone in seen} == {False}
+
+
+@pytest.mark.parametrize("deaths", [1, 7])
+def test_who_only_waited_is_answered_once_a_process_lives(tmp_path: Path, deaths: int) -> None:
+    processes = Processes(*[(1, [])] * deaths, (1, None))
+    assert told(tmp_path, processes, 5) == [5]
