@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from ostinato import cli
+from ostinato.doctor.check import apart
+from ostinato.doctor.check.answering import answer
 from ostinato.doctor.check.ending import process_goes_on
 
 PROGRAM = """
@@ -110,6 +112,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(__import__("sys").modules, name, raising=False)
+    monkeypatch.setattr(apart, "answered_apart", answer)  # in this process, which has torch
     return name
 
 

@@ -7,16 +7,13 @@ few seconds before, so that a crash or a kill costs the last seconds and not the
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import pkgutil
 import shutil
 import signal
 import sys
 import threading
 import traceback
-import types
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -25,7 +22,9 @@ from typing import Any, NoReturn
 
 from ostinato.doctor.collect.own_thread import OwnThread
 from ostinato.doctor.evidence import Ending
+from ostinato.doctor.hidden_frames import hide_our_frames, without_our_frames
 from ostinato.doctor.keeper import Keeper
+from ostinato.doctor.running import run_as_main
 from ostinato.doctor.told_to_end import ToldToEnd
 from ostinato.doctor.watching import Choices, Watch
 
@@ -45,6 +44,7 @@ class Order:
 def main() -> NoReturn:
     """Run the program that the order in the first argument names."""
     order = Order(**json.loads(sys.argv[1]))
+    hide_our_frames()
     watch = Watch(" ".join(order.program), Choices(**order.choices))
     watch.start()
     keeper = Keeper(watch, Path(order.evidence))
@@ -73,18 +73,17 @@ def _run(program: list[str], keeper: Keeper) -> int:
     """Run the program and return the status that it would have exited with."""
     pid = os.getpid()
     try:
-        code, module = _load(program)
-        sys.modules["__main__"] = module
-        exec(code, module.__dict__)
+        run_as_main(program)
     except SystemExit as error:
         return _status(error)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one would cost the evidence
         keeper.finish(Ending.SIGNALLED, "SIGINT", 130)
+        _show(error)
+        sys.excepthook = lambda *_: None  # it was shown; what follows ends the process by SIGINT
         raise
     except BaseException as error:  # noqa: BLE001 - the program's own: shown as Python would show it
-        trace = _without_us(error.__traceback__)
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        _show(error)
         if os.getpid() == pid:
             words = traceback.format_exception_only(error)[-1].strip()
             keeper.finish(Ending.RAISED, words, 1)
@@ -92,69 +91,34 @@ def _run(program: list[str], keeper: Keeper) -> int:
     return 0
 
 
-def _load(program: list[str]) -> tuple[types.CodeType, types.ModuleType]:
-    """Return the program's code and the module it runs as."""
-    if program[0] == "-m":
-        return _load_module(program[1:])
-    path = program[0]
-    sys.argv = list(program)
-    importer = pkgutil.get_importer(path)
-    if importer is not None:  # a folder or an archive: its __main__
-        sys.path.insert(0, path)
-        return _main_of(importer.find_spec("__main__"), path)
-    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
-    module = types.ModuleType("__main__")
-    module.__file__ = path
-    module.__dict__["__builtins__"] = __builtins__
-    with io.open_code(os.path.abspath(path)) as file:
-        code = pkgutil.read_code(file)  # None unless it is compiled already
-    return code or compile(Path(path).read_bytes(), os.path.abspath(path), "exec"), module
-
-
-def _load_module(words: list[str]) -> tuple[types.CodeType, types.ModuleType]:
-    import importlib.util
-
-    sys.path.insert(0, os.getcwd())
-    name = words[0]
-    spec = importlib.util.find_spec(name)
-    if spec is not None and spec.submodule_search_locations is not None:
-        spec = importlib.util.find_spec(f"{name}.__main__")
-    if spec is None:
-        raise SystemExit(f"{sys.executable}: No module named {name}")
-    sys.argv = [spec.origin or name, *words[1:]]
-    return _main_of(spec, name)
-
-
-def _main_of(spec: Any, name: str) -> tuple[types.CodeType, types.ModuleType]:
-    code = None if spec is None else _code_of(spec)
-    if spec is None or code is None:
-        raise SystemExit(f"{sys.executable}: can't find '__main__' module in {name!r}")
-    module = types.ModuleType("__main__")
-    module.__file__ = spec.origin
-    module.__spec__ = spec
-    module.__package__ = spec.parent
-    module.__dict__["__builtins__"] = __builtins__
-    return code, module
-
-
-def _code_of(spec: Any) -> types.CodeType | None:
-    found = spec.loader.get_code(spec.name)
-    return found if isinstance(found, types.CodeType) else None
-
-
 def _status(error: SystemExit) -> int:
     if error.code is None:
         return 0
     if isinstance(error.code, int):
-        return int(error.code)  # True is one
+        return _as_the_system_keeps_it(int(error.code))  # True is one
     print(error.code, file=sys.stderr)  # noqa: T201 - as the interpreter does
     return 1
 
 
-def _without_us(trace: types.TracebackType | None) -> types.TracebackType | None:
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next
-    return trace
+def _as_the_system_keeps_it(status: int) -> int:
+    """Return the eight bits of a status that a process can leave; Python makes -1 of a huge one."""
+    return (status if -(2**63) <= status < 2**63 else -1) & 0xFF
+
+
+def _show(error: BaseException) -> None:
+    """Show an error that the program let through, as Python would: by the hook that is set."""
+    without_our_frames(error)
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)
+    except SystemExit:
+        raise
+    except BaseException as another:  # noqa: BLE001 - the hook's own
+        without_our_frames(another)
+        another.__context__ = None  # nothing is handled any more when Python calls it
+        print("Error in sys.excepthook:", file=sys.stderr)  # noqa: T201 - as the interpreter does
+        sys.__excepthook__(type(another), another, another.__traceback__)
+        print("\nOriginal exception was:", file=sys.stderr)  # noqa: T201
+        sys.__excepthook__(type(error), error, error.__traceback__)
 
 
 def _mind_parent(watch: Watch, keeper: Keeper, told: ToldToEnd, order: Order) -> None:
@@ -218,7 +182,7 @@ def _mind_sudden_exit(keeper: Keeper) -> None:
     leave, crash = os._exit, os.abort
 
     def _exit(status: int) -> NoReturn:
-        keeper.finish(Ending.EXITED, "os._exit", status)
+        keeper.finish(Ending.EXITED, "os._exit", _as_the_system_keeps_it(status))
         leave(status)
 
     def abort() -> NoReturn:
@@ -236,7 +200,3 @@ def _saving_first(replace_program: Any, keeper: Keeper) -> Any:
         replace_program(*args)
 
     return execute
-
-
-if __name__ == "__main__":
-    main()

@@ -20,7 +20,6 @@ from ostinato.units import format_us
 _DEARER = 1.5
 _LEAST_US = 20.0
 _SLOWER = 1.2
-_UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +46,27 @@ def read_baseline(path: Path) -> Baseline:
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        findings = document["findings"]
-        costs = {_key_of(finding): _us_of(finding) for finding in findings}
-        return Baseline(costs_us=costs, step_us=document.get("step_us"))
-    except _UNREADABLE as error:
-        raise UsageError(
-            f"{path} is no report: {type(error).__name__}: {error}",
-            code="OST7026",
-            remedy="write one with `ostinato doctor run --json FILE -- script.py`",
-        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise _no_report(path, f"it cannot be read as JSON: {error}") from error
+    if isinstance(document, dict) and "$schema" in document and "runs" in document:
+        raise _no_report(path, "it is SARIF, and the report as JSON is needed")
+    if not isinstance(document, dict) or not isinstance(document.get("findings"), list):
+        raise _no_report(path, "it has no list of findings")
+    try:
+        costs = {_key_of(finding): _us_of(finding) for finding in document["findings"]}
+        step_us = document.get("step_us")
+        return Baseline(costs_us=costs, step_us=None if step_us is None else float(step_us))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        why = "its findings are not those of `doctor run`, which have a place and a cost each"
+        raise _no_report(path, why) from error
+
+
+def _no_report(path: Path, why: str) -> UsageError:
+    return UsageError(
+        f"{path} is no report of `ostinato doctor run`: {why}",
+        code="OST7026",
+        remedy="write one with `ostinato doctor run --json FILE -- script.py`",
+    )
 
 
 def compare(before: Baseline, now: Report) -> tuple[Change, ...]:

@@ -16,7 +16,7 @@ from typing import Any
 from ostinato.doctor.activity import Callable_, Copy, LayoutCopy, LostGradient, Profile, Step, Wait
 from ostinato.doctor.graph_use import AmpSwitch, AttentionUse, CompileUse, GraphUse
 from ostinato.doctor.host_evidence import HostEvidence
-from ostinato.doctor.interpreter_use import GcPause, Gil, LockHeld, LoopBlock, ThreadPools
+from ostinato.doctor.interpreter_use import GcPause, GcUse, Gil, LockHeld, LoopBlock, ThreadPools
 from ostinato.doctor.memory_use import AllocatorUse
 from ostinato.doctor.plain import from_plain, to_compact_json
 from ostinato.errors import UsageError
@@ -100,6 +100,10 @@ class Evidence:
             "host". A probe whose collector is missing says nothing, or abstains.
         step_name: The callable or the mark that makes the steps; empty without steps.
         steps: The latest ones, at most a few thousand; `steps_seen` counts all.
+        whole_us: Time of all steps that were seen, each as long as `step_us` counts it; 0 where
+            nobody added it up.
+        in_calls_us: Time inside of all outermost calls and marked blocks, of every thread;
+            `loop_us` that from the first one's begin to the last one's end.
         problems: What could not be recorded and why, one sentence each.
     """
 
@@ -110,6 +114,9 @@ class Evidence:
     step_name: str = ""
     steps_seen: int = 0
     steps: tuple[Step, ...] = ()
+    whole_us: float = 0.0
+    in_calls_us: float = 0.0
+    loop_us: float = 0.0
     waits: tuple[Wait, ...] = ()
     copies: tuple[Copy, ...] = ()
     lost_gradients: tuple[LostGradient, ...] = ()
@@ -124,6 +131,7 @@ class Evidence:
     locks: tuple[LockHeld, ...] = ()
     loop_blocks: tuple[LoopBlock, ...] = ()
     gc_pauses: tuple[GcPause, ...] = ()
+    gc_use: GcUse | None = None
     threads: ThreadPools | None = None
     allocator: AllocatorUse | None = None
     host: HostEvidence | None = None
@@ -132,9 +140,45 @@ class Evidence:
     problems: tuple[str, ...] = field(default=())
 
     def step_us(self) -> float | None:
-        """Return the median time from one step to the next, or None without steps."""
-        times = [step.turn_us if step.turn_us is not None else step.us for step in self.steps]
-        return median(times) if times else None
+        """Return the median time from one step to the next, or None without steps.
+
+        Where most of them are followed by idle time, as the calls of a server are: that of a call.
+        """
+        turns = [step.turn_us for step in self.steps if step.turn_us is not None]
+        if 2 * len(turns) >= len(self.steps) - 1 and turns:
+            return median(turns)
+        return self.call_us()
+
+    def call_us(self) -> float | None:
+        """Return the median time of a step's call alone, or None without steps."""
+        return median(step.us for step in self.steps) if self.steps else None
+
+    def cycle_us(self) -> float | None:
+        """Return the median time from one call's begin to the next one's on the same thread."""
+        last: dict[str, float] = {}
+        cycles: list[float] = []
+        for step in self.steps:
+            if step.thread in last:
+                cycles.append(step.began_us - last[step.thread])
+            last[step.thread] = step.began_us
+        return median(cycles) if cycles else None
+
+    def mean_step_us(self) -> float | None:
+        """Return the mean time of a step, or None without steps.
+
+        A cost that is added up over the steps is a part of this one, and may be more than the
+        median: a few long steps may hold most of it.
+        """
+        if self.whole_us and self.steps_seen:
+            return self.whole_us / self.steps_seen
+        times = [step.us if step.turn_us is None else step.turn_us for step in self.steps]
+        return sum(times) / len(times) if times else None
+
+    def outside(self) -> float | None:
+        """Return the part of the time, once steps had begun, outside of any; None if unknown."""
+        if not self.loop_us or self.steps_seen < 2:
+            return None
+        return max(0.0, 1.0 - self.in_calls_us / self.loop_us)
 
     def looked_at(self, collector: str) -> bool:
         """Return whether `collector` ran."""

@@ -59,6 +59,7 @@ class Cost:
         kind: Measured on this run, or inferred from what was measured elsewhere.
         per: What one step is: "step", "token", "request", "call".
         steps: How many steps were seen; 0 where that says nothing.
+        beside: It is more than a step is long, so that part of it lies beside the steps.
     """
 
     us_per_step: float | None
@@ -67,6 +68,7 @@ class Cost:
     kind: Basis = Basis.MEASURED
     per: str = "step"
     steps: int = 0
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from ostinato.doctor.finding import Place
 
 @dataclass(frozen=True, slots=True)
 class LineUse:
-    """A line, and its share of the samples of a thread that ran, 0 to 1.
+    """A line, and its share of a thread's time, 0 to 1.
 
     The line is the innermost that belongs neither to torch nor to Python's own library.
     """
@@ -31,7 +31,11 @@ class ThreadUse:
         holds: Samples in which it ran while another thread waited; 0 where nobody counted.
         samples: How many there were; 0 where nobody counted.
         ready: Share of the time in which it stood ready and had no CPU to run on.
-        busy: The lines that it spent most of its time at, once its steps had begun.
+        busy: The lines that it ran most of the time at, once its steps had begun, as shares of the
+            time that it ran.
+        hidden: Part of that time which may belong to another line: the GIL was got late.
+        outside: The lines that it spent most time at between its steps, running or not, as shares
+            of all its time since they began.
     """
 
     name: str
@@ -45,6 +49,8 @@ class ThreadUse:
     samples: int = 0
     ready: float = 0.0
     busy: tuple[LineUse, ...] = ()
+    hidden: float = 0.0
+    outside: tuple[LineUse, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,22 @@ class GcPause:
     collected: int
     in_step: bool
     place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GcUse:
+    """All runs of the garbage collector in the middle of steps.
+
+    Attributes:
+        us: How long they took by the clock, as steps are measured.
+        long: Of them, those that came after the first steps and had a CPU for 1 ms or more, for
+            `long_us` in all.
+    """
+
+    runs: int = 0
+    us: float = 0.0
+    long: int = 0
+    long_us: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ from ostinato.units import format_us
 Verdict = Finding | Abstention | None
 Probe = Callable[[Evidence], Verdict]
 
+_ROUNDED = 1.0 + 1e-9
+
 ENOUGH_STEPS = 8
 """Fewer steps than this are the warm-up, or say nothing about a loop."""
 
@@ -31,21 +33,29 @@ def cost_in_steps(
     *,
     spread_us: float | None = None,
     basis: Basis = Basis.MEASURED,
+    uneven: bool = False,
 ) -> Cost | None:
     """Return what `total_us` over the whole watch is in one step; None without steps.
 
-    What was inferred for another machine is no share of a step on this one.
+    Its share is that of the usual step, the median. What a few long steps bear, because it is
+    `uneven` or more than a usual step is long, is a share of the mean. What is more than the mean
+    as well lies beside the steps, in part at least, and is no share of one; nor is what was
+    inferred for another machine.
     """
-    step_us = evidence.step_us()
-    if step_us is None or not evidence.steps_seen:
+    step_us, mean_us = evidence.step_us(), evidence.mean_step_us()
+    if step_us is None or mean_us is None or not evidence.steps_seen:
         return None
     us = total_us / evidence.steps_seen
+    whole_us = mean_us if uneven or us > step_us else step_us
+    measured = basis is Basis.MEASURED
+    beside = measured and us > _ROUNDED * whole_us
     return Cost(
         us_per_step=us,
-        share=min(us / step_us, 1.0) if step_us > 0 and basis is Basis.MEASURED else None,
+        share=min(us / whole_us, 1.0) if measured and whole_us > 0 and not beside else None,
         spread_us=spread_us,
         kind=basis,
         steps=evidence.steps_seen,
+        beside=beside,
     )
 
 
@@ -80,6 +90,7 @@ def cost_words(cost: Cost | None) -> str:
         share = f"{percent(cost.share)} of the {whole}"
         parts.append(f"({share})" if parts else share)
     words = " ".join(parts)
+    words += ", part of it beside the steps" if cost.beside else ""
     words += f"; {cost.kind}"
     if cost.steps:
         words += f", {cost.steps} {cost.per}s"

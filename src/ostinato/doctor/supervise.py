@@ -10,22 +10,25 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ostinato.doctor.evidence import Ending, Evidence, Subject, from_json
 from ostinato.doctor.saving import FIRST_SAVE_S
 from ostinato.doctor.told_to_end import SIGNALS
+from ostinato.doctor.waiting import (
+    as_a_shell_gives_it,
+    python_that_runs,
+    signals_held,
+    wait_for,
+)
 from ostinato.doctor.witness import Witness
 from ostinato.errors import UsageError
 
-_PASSED_ON = (signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGTSTP, signal.SIGCONT)
-_HEARD = frozenset({*_PASSED_ON, *SIGNALS, signal.SIGCHLD})
-_LOOK_S = 1.0
+_AGENT = "ostinato.doctor.agent:main"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ def run_watched(program: Sequence[str], choices: dict[str, bool]) -> Outcome:
     """
     _check(program)
     with (
-        _signals_held() as before,
+        signals_held() as before,
         tempfile.TemporaryDirectory(prefix="ostinato-doctor-") as folder,
     ):
         path = Path(folder) / "evidence.json"
@@ -63,7 +66,7 @@ def _check(program: Sequence[str]) -> None:
         if len(program) > 1:
             return
         problem = "-m was given, and no module"
-    elif Path(script).is_file() or Path(script, "__main__.py").is_file():
+    elif Path(script).exists():  # of a folder without a `__main__.py` Python itself tells
         return
     else:
         problem = f"there is no script {script!r}"
@@ -74,59 +77,27 @@ def _check(program: Sequence[str]) -> None:
     )
 
 
-@contextmanager
-def _signals_held() -> Iterator[set[int]]:
-    """Keep what would end this process waiting until it is asked for; give the mask before."""
-    before = {int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, _HEARD)}
-    try:
-        yield before
-    finally:
-        # What ended the program too must not end the report that comes now.
-        while signal.sigtimedwait(_HEARD, 0) is not None:
-            pass
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _run(order: Mapping[str, object], mask: set[int]) -> int:
     """Run the agent and return its status; it sees from a pipe whether this process is alive."""
     alive, ours = os.pipe()
     try:
         child = subprocess.Popen(
-            [sys.executable, "-m", "ostinato.doctor.agent", json.dumps({**order, "alive": alive})],
+            python_that_runs(_AGENT, json.dumps({**order, "alive": alive})),
             pass_fds=(alive,),
             preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_SETMASK, mask),
         )
+
+        def tell(number: int) -> None:
+            """Tell the agent of what ends a program: the program may not come to handle it."""
+            if number in SIGNALS:
+                with suppress(OSError):  # the program closed every file that it did not know
+                    os.write(ours, bytes([number]))
+
         with Witness() as witness:
-            returned = _wait(child, witness, ours)
+            return as_a_shell_gives_it(wait_for(child, witness, tell))
     finally:
         os.close(alive)
         os.close(ours)
-    return returned if returned >= 0 else 128 - returned
-
-
-def _wait(child: subprocess.Popen[bytes], witness: Witness, pipe: int) -> int:
-    """Wait for the program, and pass on the signals that were sent to this process alone.
-
-    Of those that end a program the agent is told as well: the program may not come to handle them.
-    """
-    while (returned := child.poll()) is None:
-        heard = signal.sigtimedwait(_HEARD, _LOOK_S)
-        if heard is None or heard.si_signo == signal.SIGCHLD:
-            continue
-        if not witness.saw(heard.si_signo):
-            child.send_signal(heard.si_signo)
-        if heard.si_signo in SIGNALS:
-            with suppress(OSError):  # the program closed every file that it did not know
-                os.write(pipe, bytes([heard.si_signo]))
-        if heard.si_signo == signal.SIGTSTP:
-            _stop_as_the_program_does()
-    return returned
-
-
-def _stop_as_the_program_does() -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTSTP})
-    os.kill(os.getpid(), signal.SIGTSTP)  # goes on from here with SIGCONT
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
 
 
 def read_evidence(path: Path, program: Sequence[str], status: int) -> Evidence:

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from ostinato import cli
+from ostinato.doctor.check import apart
+from ostinato.doctor.check.answering import answer
 from ostinato.doctor.check.ending import process_goes_on
 from ostinato.doctor.check.line import said_place
 from ostinato.doctor.check.run import check
@@ -138,6 +140,7 @@ def test_a_check_that_breaks_off_has_no_status_of_a_verdict(
     (tmp_path / "no_end.py").write_text(NO_END, "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(apart, "answered_apart", answer)
     with pytest.raises(SystemExit) as caught:
         cli.main(["check", "no_end:make", "--json"])
     shown = capsys.readouterr()
@@ -201,6 +204,7 @@ def test_an_end_that_is_asked_for_by_a_name_of_its_own_and_swallowed_is_one(
     (tmp_path / "swallowed_end.py").write_text(SWALLOWED, "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(apart, "answered_apart", answer)
     with pytest.raises(SystemExit) as caught:
         cli.main(["check", "swallowed_end:make"])
     assert caught.value.code == 2
@@ -220,6 +224,13 @@ def test_the_innermost_of_two_blocks_hears_of_an_end_and_the_original_comes_back
         ["os._exit(4)"],
     )
     assert os._exit is original
+
+
+def test_a_factory_that_ends_the_process_ends_no_check_that_python_asks_for() -> None:
+    for end in (lambda: os._exit(0), lambda: os.execv("/bin/true", ["true"])):
+        with pytest.raises(UsageError, match="the factory raised ProcessEnd: os") as caught:
+            check(end)
+        assert caught.value.code == "OST7052"
 
 
 class Nameless(type):

@@ -12,7 +12,6 @@ import ctypes
 import os
 import queue
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -25,8 +24,9 @@ import torch
 from torch import Tensor
 
 from ostinato import cli
-from ostinato.doctor.check import interrupted
-from ostinato.doctor.check.interrupted import Pressed, second_press_ends
+from ostinato.doctor.check import apart
+from ostinato.doctor.check.answering import answer
+from ostinato.doctor.check.interrupted import Pressed
 from ostinato.doctor.check.line import is_raised_by_user
 from ostinato.doctor.check.run import check
 from ostinato.doctor.check.verdict import Verdict
@@ -174,7 +174,8 @@ def test_a_user_who_interrupts_a_loop_of_events_ends_the_check() -> None:
 
 SELF = {
     "os.kill": lambda: os.kill(os.getpid(), signal.SIGTERM),
-    "os.kill of all": lambda: os.kill(0, signal.SIGKILL),
+    "os.kill of the group": lambda: os.kill(0, signal.SIGKILL),
+    "os.kill of the group by its number": lambda: os.kill(-os.getpgrp(), signal.SIGKILL),
     "os.killpg": lambda: os.killpg(os.getpgrp(), signal.SIGINT),
     "signal.raise_signal": lambda: signal.raise_signal(signal.SIGINT),
     "signal.pthread_kill": lambda: signal.pthread_kill(threading.get_ident(), signal.SIGINT),
@@ -234,6 +235,7 @@ def test_whatever_a_module_or_a_factory_raises_is_no_verdict(
     (tmp_path / "raising_module.py").write_text(ends, "utf-8")
     (tmp_path / "raising_factory.py").write_text(f"def make(): {ends}", "utf-8")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(apart, "answered_apart", answer)
     for name in ("raising_module", "raising_factory"):
         with pytest.raises(SystemExit) as caught:
             cli.main(["check", f"{name}:make"])
@@ -251,6 +253,7 @@ def test_an_interrupt_by_the_user_has_the_status_that_a_shell_knows(
     press_it = f"import ctypes; ctypes.CDLL(None)['raise']({int(signal.SIGINT)}); list(range(9))"
     (tmp_path / "pressed_module.py").write_text(f"def make():\n    {press_it}\n", "utf-8")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(apart, "answered_apart", answer)
     with pytest.raises(SystemExit) as caught:
         cli.main(["check", "pressed_module:make"])
     assert caught.value.code == 130
@@ -327,57 +330,6 @@ def test_an_interrupt_by_the_user_stops_code_that_makes_no_more_calls_of_torch(
     with pytest.raises(Pressed):
         check(lambda: made(step))
     assert rounds == [0]
-
-
-SWALLOWS = f"""
-import ctypes, torch
-def step(x):
-    for each in range(100):
-        print("round", each, flush=True)
-        try:
-            ctypes.CDLL(None)["raise"]({int(signal.SIGINT)})
-            list(range(9))
-        except BaseException:
-            pass
-def make():
-    return step, torch.ones(2)
-"""
-
-
-def test_the_second_interrupt_by_the_user_ends_the_command_whatever_the_code_makes_of_it(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "swallowing.py").write_text(SWALLOWS, "utf-8")
-    code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    code += "from ostinato.cli import main; main(['check', 'swallowing:make'])"
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 130, done.stderr
-    assert done.stderr.split("\n")[:-1] == ["round 0", "round 1"]
-    assert not done.stdout
-
-
-def test_one_interrupt_is_counted_once_however_many_hear_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    left: list[int] = []
-    monkeypatch.setattr(interrupted, "_leave", left.append)
-    heard: list[bool] = []
-
-    def step(x: Tensor) -> Tensor:
-        for _ in range(2):
-            with contextlib.suppress(KeyboardInterrupt):
-                press()
-            heard.append(bool(left))
-        return x
-
-    with second_press_ends(130), pytest.raises(Pressed):
-        check(lambda: made(step))
-    assert heard == [False, True]
-    assert left == [130]
-    with pytest.raises(Pressed):  # nor does a check that no command makes end the process
-        check(lambda: made(step))
-    assert left == [130]
 
 
 OWN_WAYS = {  # and none that reaches who started the tests

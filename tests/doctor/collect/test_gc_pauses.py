@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ import pytest
 
 from ostinato.doctor.collect import gc_pauses
 from ostinato.doctor.collect.gc_pauses import GcPauses
+from ostinato.doctor.interpreter_use import GcUse
 
 MS = 1_000_000
 
@@ -17,6 +19,7 @@ class Notebook:
     """A step is under way; spans are kept."""
 
     here = SimpleNamespace(inside=True, quiet=False)
+    steps_ended = 9
 
     def __init__(self) -> None:
         self.spans: list[float] = []
@@ -58,3 +61,36 @@ def test_a_run_that_did_hardly_anything_for_a_long_time_is_no_slow_one(
     pause, notebook = collected(monkeypatch, clock_ms=80, cpu_ms=0)
     assert (pause.us, pause.place) == (0.0, None)
     assert notebook.spans == []
+
+
+def uses(monkeypatch: pytest.MonkeyPatch, runs: int, *, ended: int, inside: bool = True) -> Any:
+    """Let runs of 80 ms pass, of which 3 ms are on a CPU; return what is kept of them."""
+    notebook = Notebook()
+    notebook.steps_ended = ended
+    monkeypatch.setattr(notebook, "here", SimpleNamespace(inside=inside, quiet=False))
+    pauses = GcPauses(cast(Any, notebook))
+    clock, cpu = count(5 * MS, 80 * MS), count(0, 3 * MS)
+    monkeypatch.setattr(gc_pauses, "perf_counter_ns", clock.__next__)
+    monkeypatch.setattr(gc_pauses, "thread_time_ns", cpu.__next__)
+    for _ in range(runs):
+        pauses._hear("start", {"generation": 2})
+        pauses._hear("stop", {"generation": 2, "collected": 3})
+    return pauses.fields()
+
+
+def test_runs_are_counted_whole_though_only_the_latest_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = uses(monkeypatch, gc_pauses._MOST + 5, ended=9)
+    runs = gc_pauses._MOST + 5
+    assert len(kept["gc_pauses"]) == gc_pauses._MOST
+
+    assert kept["gc_use"] == GcUse(runs, runs * 80e3, runs, runs * 3e3)
+
+
+def test_those_of_the_first_steps_are_a_cost_and_no_habit(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert uses(monkeypatch, 10, ended=0)["gc_use"] == GcUse(10, 800e3, 0, 0.0)
+
+
+def test_those_between_steps_are_no_cost_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert uses(monkeypatch, 10, ended=9, inside=False)["gc_use"] == GcUse()

@@ -146,13 +146,27 @@ def test_the_same_report_has_no_changes(tmp_path: Path) -> None:
     assert compare(read_baseline(path), a_report(FOUND)) == ()
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"findings": [{}]}'])
-def test_a_baseline_that_is_no_report_is_an_error(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "cannot be read as JSON"),
+        ("[]", "no list of findings"),
+        ("17", "no list of findings"),
+        ('{"findings": {}}', "no list of findings"),
+        ('{"findings": [{}]}', "which have a place and a cost each"),
+        ('{"findings": ["OST101"]}', "which have a place and a cost each"),
+        ('{"findings": [], "step_us": "long"}', "which have a place and a cost each"),
+        ('{"$schema": "sarif", "version": "2.1.0", "runs": []}', "it is SARIF"),
+    ],
+)
+def test_a_baseline_that_is_no_report_is_an_error(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "bad.json"
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
         read_baseline(path)
     assert caught.value.code == "OST7026"
+    assert why in str(caught.value)
+    assert "Error" not in str(caught.value)
 
 
 def test_counts_and_shares_read_as_people_say_them() -> None:

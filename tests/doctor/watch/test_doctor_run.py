@@ -152,6 +152,8 @@ def test_the_program_runs_as_by_itself(tmp_path: Path) -> None:
     [
         ("sys.exit(7)", 7, "exited with status 7"),
         ("sys.exit('no model')", 1, "exited with status 1"),
+        ("sys.exit(300)", 44, "exited with status 44"),
+        ("import os; os._exit(300)", 44, "exited with status 44"),
         ("raise RuntimeError('no more batches')", 1, "RuntimeError: no more batches"),
         ("import os; os._exit(5)", 5, "exited with status 5"),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", 143, "ended by SIGTERM"),

@@ -14,9 +14,9 @@ from torch import nn
 
 from doctor.watch.test_doctor_run import run_agent
 from ostinato.doctor import keeper as keeping
-from ostinato.doctor.agent import _load
 from ostinato.doctor.evidence import Ending, Evidence, from_json, to_json
 from ostinato.doctor.keeper import Keeper
+from ostinato.doctor.running import run_as_main
 from ostinato.doctor.supervise import _check
 from ostinato.doctor.watching import Choices, Watch
 
@@ -59,10 +59,10 @@ def test_a_program_is_found_with_what_lies_beside_it_as_python_finds_it(
     _check([program])
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr(sys, "path", list(sys.path))
-    code, module = _load([program, "word"])
-    exec(code, module.__dict__)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    run_as_main([program, "word"])
     del sys.modules["beside"]
-    assert module.__dict__["said"] == ("beside", "__main__")
+    assert sys.modules["__main__"].__dict__["said"] == ("beside", "__main__")
     assert sys.argv == [program, "word"]
 
 

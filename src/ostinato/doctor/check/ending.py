@@ -8,16 +8,15 @@ raise, and are remembered even where the code goes on, or another thread was at 
 from __future__ import annotations
 
 import _thread
-import atexit
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from ostinato.doctor.check.interrupted import Telling, interrupts_are_told
-from ostinato.graphs.interrupts import hand_on_signals, handler_behind
+from ostinato.doctor.check.interrupted import interrupts_are_told
+from ostinato.doctor.check.pressing import handlers_of_interrupts
+from ostinato.graphs.interrupts import hand_on_signals
 
 _HARMLESS = frozenset({signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH, 0})
 
@@ -29,20 +28,9 @@ class ProcessEnd(SystemExit):
 def _is_deadly(number: int = signal.SIGINT) -> bool:
     """Whether a signal that this process gets now ends it."""
     if number == signal.SIGINT:  # whose handler is Python's own, unless the program has another
-        return _handler_of_interrupts() in (signal.default_int_handler, signal.SIG_DFL, None)
+        *_, handler = handlers_of_interrupts()
+        return handler in (signal.default_int_handler, signal.SIG_DFL, None)
     return number not in _HARMLESS and signal.getsignal(number) is signal.SIG_DFL
-
-
-def _handler_of_interrupts() -> object:
-    """Return the handler that the program has for SIGINT, beneath those that we put over it."""
-    handler: object = signal.getsignal(signal.SIGINT)
-    while True:
-        if isinstance(handler, Telling):
-            handler = handler.before
-        elif (behind := handler_behind(handler, signal.SIGINT)) is not handler:
-            handler = behind
-        else:
-            return handler
 
 
 def _is_to_us(process: int, number: int) -> bool:
@@ -93,24 +81,6 @@ def process_goes_on() -> Iterator[list[ProcessEnd]]:
         finally:
             if os.getpid() != pid:
                 leave(0)
-
-
-def keep_the_status() -> None:
-    """Let nothing that the checked code left behind end this process while it ends by itself.
-
-    What it registered for the end, and its threads that are waited for, could put their own exit
-    status in the place of the verdict.
-    """
-    pid, stack = os.getpid(), ExitStack()
-
-    def begin() -> None:
-        if os.getpid() == pid:
-            stack.enter_context(process_goes_on())
-
-    # At the end Python calls this first, then waits for threads, and then runs what `atexit` holds,
-    # the latest first: all that the checked code adds from here on comes before ours.
-    threading._register_atexit(begin)  # type: ignore[attr-defined]
-    atexit.register(stack.close)
 
 
 class _Refusing:

@@ -6,18 +6,14 @@ that follows from a signal is an error of its own.
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 _Handler = Callable[[int, FrameType | None], Any]
-_leave = os._exit  # which the check replaces while it runs
 
 
 class Pressed(KeyboardInterrupt):
@@ -50,32 +46,6 @@ def interrupts_are_told() -> Iterator[None]:
             raise telling.told
 
 
-@contextmanager
-def second_press_ends(status: int) -> Iterator[None]:
-    """End the process with `status` at the user's second ^C in the block, whatever runs then.
-
-    The first is raised in the checked code, which may swallow it and go on for ever. Nothing is
-    cleaned up at the second. A handler that the checked code sets gets both in our place.
-    """
-    before = _presses.status, _presses.count
-    _presses.status, _presses.count = status, 0
-    try:
-        yield
-    finally:
-        _presses.status, _presses.count = before
-
-
-@dataclass(slots=True)
-class _Presses:
-    """How often ^C was pressed while one command runs; status: None where that ends nothing."""
-
-    status: int | None = None
-    count: int = 0
-
-
-_presses = _Presses()
-
-
 class Telling:
     """The handler of SIGINT meanwhile; calls the one before it."""
 
@@ -84,11 +54,6 @@ class Telling:
         self.told: Pressed | None = None
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        # Only Python itself calls from the frame that it names; others hand on what they were told.
-        if _presses.status is not None and sys._getframe(1) is frame:
-            _presses.count += 1
-            if _presses.count > 1:
-                _leave(_presses.status)
         try:
             self.before(number, frame)
         except KeyboardInterrupt as error:

@@ -21,7 +21,8 @@ from torch import Tensor
 from ostinato.doctor.check.assumed import Assumed
 from ostinato.doctor.check.collected import Collected
 from ostinato.doctor.check.eager import refuse_if_it_fails_by_itself
-from ostinato.doctor.check.interrupted import interrupts_are_told, raise_if_interrupted
+from ostinato.doctor.check.ending import process_goes_on
+from ostinato.doctor.check.interrupted import raise_if_interrupted
 from ostinato.doctor.check.once import GPU, run_once
 from ostinato.doctor.check.placing import Placing
 from ostinato.doctor.check.pretended import PretendedMode
@@ -54,7 +55,7 @@ def check(factory: Callable[[], object], *, target: str = "", gpus: int = 1) -> 
         UsageError: OST7051, the factory returns something else; OST7052, it raises; OST7054, the
             call that it returns raises by itself, captured or not.
     """
-    with interrupts_are_told(), pretended_cuda(gpus) as current, _silent(_FAKES):
+    with process_goes_on(), pretended_cuda(gpus) as current, _silent(_FAKES):
         mode = PretendedMode()
         call, onto = _made(factory, mode, current)
         fn = call.fn.fn if isinstance(call.fn, Runner) else call.fn

@@ -33,7 +33,7 @@ def collectors(
     notebook: Notebook, patches: Patches, steps: Steps, choices: Choices
 ) -> list[Collector]:
     """Return the collectors of one watch, in the order in which they are started."""
-    sampler = Sampler(notebook) if choices.sample else None
+    sampler = Sampler(notebook, patches=patches) if choices.sample else None
     syncs, gradients = Syncs(notebook, patches), Gradients(notebook, patches)
     locks, loops = Locks(notebook, patches), EventLoops(notebook, patches)
     attention = Attention(notebook, patches, trials=choices.trials)

@@ -1,7 +1,8 @@
 """Runs of the garbage collector: how long, and whether in the middle of a step.
 
-What counts is the time that the collector had a CPU. On a machine with more to do than CPUs a short
-run may be interrupted for long; that is not for the collector to answer for.
+Whether a run was long is told by the time that the collector had a CPU: on a machine with more to
+do than CPUs a short run may be interrupted for long, and that is not for the collector to answer
+for. What all of them took from the steps is told by the clock, which measures the steps too.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from typing import Any
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import quietly
 from ostinato.doctor.collect.places import here
-from ostinato.doctor.interpreter_use import GcPause
+from ostinato.doctor.interpreter_use import GcPause, GcUse
 
 _MOST = 2000
 _WORTH_A_SPAN_US = 200.0
+_WARM_UP = 3  # steps: loading and compiling make garbage of their own
+_LONG_US = 1e3
 
 
 class GcPauses:
@@ -29,6 +32,9 @@ class GcPauses:
     def __init__(self, notebook: Notebook) -> None:
         self._notebook = notebook
         self._pauses: deque[GcPause] = deque(maxlen=_MOST)
+        self._brief: deque[GcPause] = deque(maxlen=_MOST)  # they crowd out no long one
+        self._runs = self._long = 0
+        self._us = self._long_us = 0.0
         self._began_ns = 0
         self._worked_ns = 0
         self._pid = os.getpid()
@@ -49,15 +55,22 @@ class GcPauses:
             self._began_ns, self._worked_ns = perf_counter_ns(), thread_time_ns()
         elif self._began_ns:
             # A run begins and ends on one thread, so that the clock of this thread measures it.
-            quietly(self._note, info, thread_time_ns() - self._worked_ns)
+            worked_ns = thread_time_ns() - self._worked_ns
+            quietly(self._note, info, worked_ns, perf_counter_ns() - self._began_ns)
 
-    def _note(self, info: dict[str, int], worked_ns: int) -> None:
+    def _note(self, info: dict[str, int], worked_ns: int, took_ns: int) -> None:
         us = worked_ns / 1e3
         began = self._notebook.since_us(self._began_ns)
         here_ = self._notebook.here
         inside = here_.inside and not here_.quiet  # what the doctor does is no part of a step
         slow = us > _WORTH_A_SPAN_US
-        self._pauses.append(
+        if inside:
+            long = us >= _LONG_US and self._notebook.steps_ended >= _WARM_UP
+            self._runs += 1
+            self._us += took_ns / 1e3
+            self._long += long
+            self._long_us += us * long
+        (self._pauses if slow else self._brief).append(
             GcPause(
                 generation=info.get("generation", 0),
                 began_us=began,
@@ -71,5 +84,7 @@ class GcPauses:
             self._notebook.span("gc", f"gc generation {info.get('generation', 0)}", began, us)
 
     def fields(self) -> dict[str, Any]:
-        """Return the latest pauses."""
-        return {"gc_pauses": tuple(self._pauses)}
+        """Return the latest pauses, in their order, and what all of those in steps come to."""
+        pauses = sorted((*self._pauses, *self._brief), key=lambda pause: pause.began_us)
+        use = GcUse(self._runs, self._us, self._long, self._long_us)
+        return {"gc_pauses": tuple(pauses), "gc_use": use}

@@ -56,6 +56,8 @@ class Notebook:
         self.problems: list[str] = []
         self.own_threads: set[int] = set()
         self.stepping: set[int] = set()  # threads that have begun a step
+        self.inside: set[int] = set()  # threads that are in one
+        self.steps_ended = 0
 
     def own_this_thread(self) -> None:
         """Take the calling thread for one of ours: no finding is about it, and no signal for it.

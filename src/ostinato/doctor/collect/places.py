@@ -15,6 +15,7 @@ import sysconfig
 from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
+from zipimport import zipimporter
 
 from ostinato.doctor.finding import Place
 
@@ -129,6 +130,7 @@ def place_of(frame: FrameType, inner: FrameType | None = None) -> Place:
 def key_of(frame: FrameType) -> Key:
     """Return what `place_by` makes a place of, without reading any file."""
     line: int | None = frame.f_lineno
+    _let_be_read(frame)
     return frame.f_code, line or frame.f_code.co_firstlineno, frame.f_lasti
 
 
@@ -140,7 +142,14 @@ def place_by(key: Key) -> Place:
 def bare_place(frame: FrameType) -> Place:
     """Return a frame's line without the calls that led there."""
     line: int | None = frame.f_lineno  # None between two lines, whatever its type says
+    _let_be_read(frame)
     return _bare_place(frame.f_code, line or frame.f_code.co_firstlineno, frame.f_lasti)
+
+
+def _let_be_read(frame: FrameType) -> None:
+    """Have the source of a frame found later, where it lies in an archive."""
+    if isinstance(frame.f_globals.get("__loader__"), zipimporter):
+        linecache.lazycache(frame.f_code.co_filename, frame.f_globals)
 
 
 def place_at(code: CodeType, line: int) -> Place:

@@ -10,6 +10,9 @@ does for the GIL, with a timeout and in the interpreter's own memory: the main t
 region waits for its workers on the same kind of lock, and so does a queue with a timeout.
 
 It looks more seldom when looks take long, so that it takes no more than a hundredth of the time.
+The pauses are of uneven length, or a loop of the same length would always be met at the same line.
+And each look stands for the time since the one before: one that came late, because nobody let the
+GIL go, belongs to the line that held it for so long.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 from time import perf_counter, thread_time
 from types import CodeType, FrameType
 from typing import Any
@@ -28,6 +32,7 @@ from ostinato.doctor.collect.bell import Bell
 from ostinato.doctor.collect.frames import current_frames
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.own_thread import OwnThread
+from ostinato.doctor.collect.patches import Patches
 from ostinato.doctor.collect.places import (
     Key,
     is_blocking,
@@ -38,6 +43,7 @@ from ostinato.doctor.collect.places import (
     users_frame,
 )
 from ostinato.doctor.collect.thread_times import Sleep, ThreadTimes
+from ostinato.doctor.collect.turns import Turns
 from ostinato.doctor.evidence import Stack
 from ostinato.doctor.finding import Place
 from ostinato.doctor.interpreter_use import Gil, LineUse, ThreadUse
@@ -52,6 +58,7 @@ _HOLDS = 0.05  # of an interval on a CPU: it did something
 _MOST_FILES = 64  # kept open
 _MOST_THREADS = 256  # remembered after their end
 _BUSY_LINES = 5
+_UNEVEN = 0.5  # of a pause, either way
 
 
 Listener = Callable[[int, FrameType, bool, float], None]
@@ -77,8 +84,11 @@ class _Thread:
     holds: int = 0  # ran while another waited
     stood: int = 0  # asleep for the GIL
     slept: int = 0  # asleep in something else
-    busy: int = 0  # ran, once its steps had begun
+    busy_us: int = 0  # ran, once its steps had begun
+    hidden_us: int = 0  # of that, where the line that ran may have been another
     busy_at: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
+    stepped_us: int = 0  # since its steps began, running or not
+    outside_at: Counter[tuple[CodeType, int]] = field(default_factory=Counter)
     holding_at: Counter[Key] = field(default_factory=Counter)
     running_at: Counter[Key] = field(default_factory=Counter)
     waiting_at: Counter[Key] = field(default_factory=Counter)
@@ -89,8 +99,16 @@ class Sampler:
 
     name = "gil"
 
-    def __init__(self, notebook: Notebook, interval_s: float = _INTERVAL_S) -> None:
+    def __init__(
+        self,
+        notebook: Notebook,
+        interval_s: float = _INTERVAL_S,
+        patches: Patches | None = None,
+    ) -> None:
         self._notebook = notebook
+        self._patches = patches
+        self._turns = Turns()
+        self._random = Random()  # the program has use for its own
         self._interval_s = interval_s
         self._stop = Bell()
         self._threads: dict[int, _Thread] = {}
@@ -114,6 +132,8 @@ class Sampler:
         """Start looking; a forked child looks at nothing."""
         if not os.path.exists(f"/proc/self/task/{threading.get_native_id()}/schedstat"):
             raise OSError("this kernel tells no time of threads in /proc/self/task/*/schedstat")
+        if self._patches is not None:
+            self._turns.start(self._patches)
         self._thread = OwnThread(self._run)
         self._thread.start()
 
@@ -122,6 +142,7 @@ class Sampler:
         self._stop.ring()
         if self._thread is not None and os.getpid() == self._pid:
             self._thread.join(2.0)
+        self._turns.give_back()
         for thread in list(self._threads.values()):
             thread.times.close()
 
@@ -129,12 +150,12 @@ class Sampler:
         self._notebook.own_this_thread()
         pause, since = self._interval_s, perf_counter()
         while True:
-            asked = perf_counter()
-            if self._stop.wait(pause):
+            asked, due_s = perf_counter(), pause * self._random.uniform(1 - _UNEVEN, 1 + _UNEVEN)
+            if self._stop.wait(due_s):
                 return
             began = perf_counter()
             try:
-                self._look(began - asked, (began - asked - pause) * 1e6)
+                self._look(began - asked, began - asked - due_s)
             except Exception as error:  # noqa: BLE001 - a thread that ended between two lines, or an odd frame
                 self._notebook.problem(f"a sample of the threads failed: {error!r}")
             while self._unread:
@@ -143,10 +164,11 @@ class Sampler:
             over = spent - _ALLOWANCE_S - _SHARE * (perf_counter() - since)
             pause = self._interval_s if over <= 0 else min(over / _SHARE, _LONGEST_S)
 
-    def _look(self, passed_s: float, late_us: float) -> None:
+    def _look(self, passed_s: float, late_s: float) -> None:
         self._samples += 1
         if len(self._late_us) < 100_000:
-            self._late_us.append(late_us)
+            self._late_us.append(late_s * 1e6)
+        hidden = not self._turns.tells_the_line(late_s)
         alive = {t.ident: t for t in threading.enumerate()}
         for ident in [known for known in self._threads if known not in alive]:
             self._forget(ident)
@@ -161,7 +183,7 @@ class Sampler:
             if thread is None or thread.times.native_id != known.native_id:
                 self._meet(ident, known.name, known.native_id)
                 continue
-            ran, waits = self._judge(ident, thread, frame, passed_s)
+            ran, waits = self._judge(ident, thread, frame, passed_s, hidden)
             waiting += waits
             running += ran
             stepping += ran and thread.in_steps
@@ -173,7 +195,9 @@ class Sampler:
                 thread.holds += 1
                 users = users_frame(frame)
                 if users is not None:
-                    thread.holding_at[key_of(users)] += 1
+                    thread.holding_at[key_of(users)] += round(passed_s * 1e6)
+        if self._patches is not None:
+            self._turns.after_look(running + waiting)
         self._most_running = max(self._most_running, running)
         self._most_stepping = max(self._most_stepping, stepping)
 
@@ -197,10 +221,10 @@ class Sampler:
             self._ended = sorted(self._ended, key=lambda each: -each.samples)[:_MOST_THREADS]
 
     def _judge(
-        self, ident: int, thread: _Thread, frame: FrameType, passed_s: float
+        self, ident: int, thread: _Thread, frame: FrameType, passed_s: float, hidden: bool
     ) -> tuple[bool, bool]:
         ran_ns, ready_ns = _progress(thread)
-        passed_ns = passed_s * 1e9
+        passed_ns, passed_us = passed_s * 1e9, round(passed_s * 1e6)
         position = (frame.f_code, frame.f_lasti)
         moved = position != thread.position or ran_ns > _HOLDS * passed_ns
         thread.position = position
@@ -224,23 +248,37 @@ class Sampler:
         if runs:
             thread.runs += 1
             thread.in_steps = ident in self._notebook.stepping
-            if thread.in_steps and ran_ns + ready_ns > 0.5 * passed_ns:
-                thread.busy += 1
-                innermost = librarys_frame(frame)
-                if innermost is not None:
-                    thread.busy_at[(innermost.f_code, innermost.f_lineno)] += 1
             if place is not None and (on_cpu or not waits):
-                thread.running_at[place] += 1
+                thread.running_at[place] += passed_us
         if waits:
             thread.waits += 1
             thread.wait_us += lost_ns / 1e3
             if place is not None:
                 thread.waiting_at[place] += 1
         if runs or waits or thread.name == "MainThread":
-            self._fold(thread.name, frame, waits)
+            self._fold(thread.name, frame, waits, max(1, round(passed_s / self._interval_s)))
+        if ident in self._notebook.stepping:
+            was_busy = runs and not calls_out and ran_ns + ready_ns > 0.5 * passed_ns
+            self._weigh(thread, frame, passed_us, was_busy, hidden, ident in self._notebook.inside)
         return runs, waits
 
-    def _fold(self, name: str, frame: FrameType, waits: bool) -> None:
+    @staticmethod
+    def _weigh(
+        thread: _Thread, frame: FrameType, us: int, was_busy: bool, hidden: bool, inside: bool
+    ) -> None:
+        """Count the time that a look stands for, of a thread whose steps have begun."""
+        thread.stepped_us += us
+        innermost = librarys_frame(frame)
+        line = None if innermost is None else (innermost.f_code, innermost.f_lineno)
+        if was_busy:
+            thread.busy_us += us
+            thread.hidden_us += us * hidden
+        if line is not None and was_busy:
+            thread.busy_at[line] += us
+        if line is not None and not inside:
+            thread.outside_at[line] += us
+
+    def _fold(self, name: str, frame: FrameType, waits: bool, samples: int) -> None:
         frames: list[str] = []
         at: FrameType | None = frame
         while at is not None and len(frames) < _DEEPEST:
@@ -252,7 +290,7 @@ class Sampler:
             at = at.f_back
         key = (name, tuple(reversed(frames)), waits)
         if key in self._stacks or len(self._stacks) < _MOST_STACKS:
-            self._stacks[key] += 1
+            self._stacks[key] += samples
 
     def fields(self) -> dict[str, Any]:
         """Return what is known of the GIL, and the folded stacks."""
@@ -318,11 +356,15 @@ def _use(thread: _Thread) -> ThreadUse:
         holds=thread.holds,
         waits_at=_most(thread.waiting_at),
         in_steps=thread.in_steps,
-        busy=tuple(
-            LineUse(place_at(*line), count / thread.busy)
-            for line, count in thread.busy_at.most_common(_BUSY_LINES)
-        ),
+        busy=_lines(thread.busy_at, thread.busy_us),
+        hidden=thread.hidden_us / thread.busy_us if thread.busy_us else 0.0,
+        outside=_lines(thread.outside_at, thread.stepped_us),
     )
+
+
+def _lines(us_at: Counter[tuple[CodeType, int]], whole_us: int) -> tuple[LineUse, ...]:
+    dearest = us_at.most_common(_BUSY_LINES) if whole_us else ()
+    return tuple(LineUse(place_at(*line), us / whole_us) for line, us in dearest)
 
 
 def _most(places: Counter[Key]) -> Place | None:

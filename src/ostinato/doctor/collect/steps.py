@@ -59,6 +59,7 @@ class _Seen:
     steps: deque[_Timed] = field(default_factory=lambda: deque(maxlen=_MOST_STEPS))
     calls: int = 0
     us: float = 0.0
+    whole_us: float = 0.0
     with_grad: int = 0
     last: dict[int, _Timed] = field(default_factory=dict)
     signatures: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -85,7 +86,8 @@ class Steps:
         self.listeners: list[Callable[[int], None]] = []
         self.hear_runner: Callable[[Any, int], None] | None = None
         self.hear_on_loop: Callable[[Place | None, int, int], None] | None = None
-        self._count = 0
+        self._in_calls_us = 0.0
+        self._loops: dict[int, tuple[int, int]] = {}  # by thread: the first begin, the last end, ns
 
     def start(self) -> None:
         """Stand before `Module.__call__` and the calls of graphed functions."""
@@ -98,7 +100,7 @@ class Steps:
         """Nothing to do: the patches are undone together."""
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        local = self._notebook.here
+        local, in_a_step = self._notebook.here, self._notebook.inside
         goes_on = original is getattr(torch.nn.Module, "_wrapped_call_impl", None)
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
@@ -111,9 +113,11 @@ class Steps:
             if local.quiet or is_compiling():
                 return original(module, *args, **kwargs)
             began = perf_counter_ns()
+            ident = threading.get_ident()
             if not local.began:
-                self._notebook.stepping.add(threading.get_ident())
+                self._notebook.stepping.add(ident)
             local.inside = local.began = True
+            in_a_step.add(ident)
             local.waited.clear()
             result: Any = None
             self._enter(class_name(module))
@@ -124,6 +128,7 @@ class Steps:
                 ended = perf_counter_ns()
                 self._leave()
                 local.inside = False
+                in_a_step.discard(ident)
                 quietly(self._note, module, args, kwargs, result, began, ended)
 
         return __call__
@@ -135,8 +140,9 @@ class Steps:
         if local.inside:  # within a step that is marked already
             yield
             return
-        began = perf_counter_ns()
-        self._notebook.stepping.add(threading.get_ident())
+        began, ident = perf_counter_ns(), threading.get_ident()
+        self._notebook.stepping.add(ident)
+        self._notebook.inside.add(ident)
         local.inside = local.began = local.marked = True
         local.waited.clear()
         self._enter(name)
@@ -146,8 +152,10 @@ class Steps:
             ended = perf_counter_ns()
             self._leave()
             local.inside = local.marked = False
+            self._notebook.inside.discard(ident)
             if self._marks is None:
                 self._marks = _Seen(name=name, place=here(2), order=0)
+            quietly(self._add_up, began, ended)
             quietly(self._time, self._marks, began, ended)
 
     def _enter(self, name: str) -> None:
@@ -158,17 +166,18 @@ class Steps:
     def _leave(self) -> None:
         if self._ranges:
             torch.cuda.nvtx.range_pop()
-        self._count += 1
+        self._notebook.steps_ended += 1
         if self.listeners:
             local = self._notebook.here
             local.quiet = True  # what they ask of the device is no wait of the program's
             for listener in self.listeners:
-                quietly(listener, self._count)
+                quietly(listener, self._notebook.steps_ended)
             local.quiet = False
 
     def _note(
         self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, *ns: int
     ) -> None:
+        self._add_up(*ns)
         seen = self._seen.get(id(module))
         if seen is not None and seen.alive is not None and seen.alive() is not module:
             self._dead.append(self._seen.pop(id(module)))  # another object at its address
@@ -213,6 +222,12 @@ class Steps:
                 return seen
         return met
 
+    def _add_up(self, began_ns: int, ended_ns: int) -> None:
+        thread = threading.get_ident()
+        self._in_calls_us += (ended_ns - began_ns) / 1e3
+        first_ns = self._loops[thread][0] if thread in self._loops else began_ns
+        self._loops[thread] = (first_ns, ended_ns)
+
     def _time(self, seen: _Seen, began_ns: int, ended_ns: int) -> None:
         thread = threading.get_ident()
         timed = _Timed(self._notebook.since_us(began_ns), (ended_ns - began_ns) / 1e3, thread)
@@ -221,12 +236,14 @@ class Steps:
             gap = timed.began_us - last.began_us - last.us
             if gap < max(_IDLE * last.us, _IDLE_US):
                 last.turn_us = timed.began_us - last.began_us
+                seen.whole_us += gap
         elif thread not in self._names:
             self._names[thread] = threading.current_thread().name
         seen.last[thread] = timed
         seen.steps.append(timed)
         seen.calls += 1
         seen.us += timed.us
+        seen.whole_us += timed.us
         self._notebook.span("step", seen.name, timed.began_us, timed.us)
 
     def main(self) -> _Seen | None:
@@ -253,6 +270,9 @@ class Steps:
         return {
             "step_name": main.name if main else "",
             "steps_seen": main.calls if main else 0,
+            "whole_us": main.whole_us if main else 0.0,
+            "in_calls_us": self._in_calls_us,
+            "loop_us": sum(ended - began for began, ended in list(self._loops.values())) / 1e3,
             "steps": tuple(self._step(timed) for timed in list(main.steps)) if main else (),
             "callables": tuple(_callable(seen) for seen in self._everything()),
         }

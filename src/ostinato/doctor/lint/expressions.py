@@ -303,7 +303,8 @@ class Expressions:
         elif isinstance(target, ast.Attribute):
             self.read(target.value)
             if isinstance(target.value, ast.Name):
-                env[f"{target.value.id}.{target.attr}"] = value
+                kept = value.without(Trait.MADE_HERE)  # the object keeps it alive
+                env[f"{target.value.id}.{target.attr}"] = kept
         elif isinstance(target, ast.Tuple | ast.List):
             self._unpack(target.elts, value)
         elif isinstance(target, ast.Starred):

@@ -15,7 +15,7 @@ from ostinato.doctor.lint.evidence import replaces_forward, tensors_among, tenso
 from ostinato.doctor.lint.facts import Class, Function, Module, Scope
 from ostinato.doctor.lint.imports import absolute, canonical
 from ostinato.doctor.lint.rules.wrapping import COMPILED, GRAPHED, scope_of
-from ostinato.doctor.lint.scene import Scene
+from ostinato.doctor.lint.scene import Scene, kept_alive
 from ostinato.doctor.lint.statements import Statements
 from ostinato.doctor.lint.values import (
     PYTHON,
@@ -95,7 +95,7 @@ def _wrapped_names(tree: ast.Module, scene: Scene) -> frozenset[str]:
 
 
 def _publish(scene: Scene) -> None:
-    scene.module.values.update(scene.env)
+    scene.module.values.update(kept_alive(scene.env))
 
 
 def _definitions(body: Iterable[ast.stmt]) -> Iterator[Def]:
@@ -225,7 +225,7 @@ def _closed_over(env: dict[str, Value]) -> dict[str, Value]:
     """Return an outer function's names as an inner one sees them: no parameters of another."""
     return {
         key: UNKNOWN if mentions_parameter(value) else value
-        for key, value in env.items()
+        for key, value in kept_alive(env).items()
         if not key.endswith("()")
     }
 

@@ -64,6 +64,11 @@ def spot_of(node: ast.expr | ast.stmt) -> Spot:
     )
 
 
+def kept_alive(env: dict[str, Value]) -> dict[str, Value]:
+    """Return what names hold, as it is seen where pinned memory made before lives on."""
+    return {key: value.without(Trait.MADE_HERE) for key, value in env.items()}
+
+
 @dataclass(slots=True)
 class Scene:
     """The state of one function while it is read.

@@ -18,7 +18,7 @@ from ostinato.doctor.lint.guards import guards_of, is_once
 from ostinato.doctor.lint.imports import absolute, canonical
 from ostinato.doctor.lint.narrowing import narrowed
 from ostinato.doctor.lint.rules import captures, layout, losses
-from ostinato.doctor.lint.scene import Scene
+from ostinato.doctor.lint.scene import Scene, kept_alive
 from ostinato.doctor.lint.values import (
     UNKNOWN,
     Kind,
@@ -237,6 +237,7 @@ class Statements:
             scene.inference += 1
         elif dotted == "torch.cuda.graph":
             scene.captured += 1
+            scene.env = kept_alive(scene.env)
             scene.frozen.clear()
             scene.drifted.clear()
         elif captures.is_caching_autocast(dotted, words):

@@ -48,6 +48,7 @@ class Trait:
     LENGTH = 64  # a number read off a shape
     SCALAR = 128  # a tensor without dimensions
     MAPPING = 256  # a container with keys, which are plain Python
+    MADE_HERE = 512  # pinned memory that dies with the function, or the block, that it was made in
 
 
 class Op(Enum):

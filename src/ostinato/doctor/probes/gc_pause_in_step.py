@@ -2,6 +2,7 @@
 
 What it sees: every run of the garbage collector, how long it had a CPU, and whether it fell into a
 step.
+It counts all runs, though it keeps only the latest of them.
 How it decides: after the first steps, three or more inside of steps take 1 ms each and 3 % of all
 steps together, or a single one takes 20 ms and half of a step: somebody's slow request.
 """
@@ -14,13 +15,14 @@ from collections.abc import Sequence
 from ostinato.doctor.activity import Step
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
+from ostinato.doctor.interpreter_use import GcPause, GcUse
 from ostinato.doctor.probe import Verdict, cost_in_steps, enough_steps, times
 from ostinato.units import format_us
 
 RULE = RULES["OST504"]
-_SHARE = 0.03
 _WARM_UP = 3  # steps: loading and compiling make garbage of their own
 _LEAST_US = 1e3
+_SHARE = 0.03
 _HABIT = 3
 _LONG_US = 20e3
 _OF_A_STEP = 0.5
@@ -34,17 +36,23 @@ def probe(evidence: Evidence) -> Verdict:
     if not inside or step_us is None or not enough_steps(evidence):
         return None
     longest = max(inside, key=lambda pause: pause.us)
-    slow = [pause for pause in inside if pause.us >= _LEAST_US]
-    total = sum(pause.us for pause in slow)
-    often = len(slow) >= _HABIT and total >= _SHARE * step_us * evidence.steps_seen
+    use = evidence.gc_use or _use(inside)
+    whole_us = (evidence.mean_step_us() or step_us) * evidence.steps_seen
+    often = use.long >= _HABIT and use.long_us >= _SHARE * whole_us
     long = longest.us >= max(_LONG_US, _OF_A_STEP * step_us)
     if not often and not long:
         return None
     fact = (
-        f"the garbage collector ran {times(len(inside))} in the middle of steps, for up to "
+        f"the garbage collector ran {times(use.runs)} in the middle of steps, for up to "
         f"{format_us(longest.us)} (generation {longest.generation})"
     )
-    return RULE.finding(fact, longest.place, cost_in_steps(evidence, total))
+    return RULE.finding(fact, longest.place, cost_in_steps(evidence, use.us, uneven=True))
+
+
+def _use(inside: Sequence[GcPause]) -> GcUse:
+    """Return what an evidence tells that has no count of its own."""
+    long = [pause.us for pause in inside if pause.us >= _LEAST_US]
+    return GcUse(len(inside), sum(pause.us for pause in inside), len(long), sum(long))
 
 
 def _lies_in(moment_us: float, steps: Sequence[Step]) -> bool:

@@ -12,7 +12,7 @@ from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Basis, Cost
 from ostinato.doctor.graph_use import GraphBreak
-from ostinato.doctor.probe import Verdict
+from ostinato.doctor.probe import Verdict, cost_in_steps
 
 RULE = RULES["OST301"]
 _PIECE_US = 40.0
@@ -28,14 +28,9 @@ def probe(evidence: Evidence) -> Verdict:
     fact = f"compiled code falls back to Python at {count} place{'s' * (count > 1)}: {first.reason}"
     is_measured = all(each.us_per_step is not None for each in ranked)
     us = sum(_us(each) for each in ranked)
-    step_us = evidence.step_us()
-    cost = Cost(
-        us_per_step=us,
-        share=min(1.0, us / step_us) if step_us else None,
-        kind=Basis.MEASURED if is_measured else Basis.INFERRED,
-        per="step" if evidence.steps_seen else "call",
-        steps=evidence.steps_seen,
-    )
+    basis = Basis.MEASURED if is_measured else Basis.INFERRED
+    cost = cost_in_steps(evidence, us * evidence.steps_seen, basis=basis)
+    cost = cost or Cost(us, None, kind=basis, per="call")
     others = tuple(each.place for each in ranked[1:6] if each.place is not None)
     return RULE.finding(fact, first.place, cost, others=others)
 

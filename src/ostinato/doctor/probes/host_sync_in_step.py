@@ -10,6 +10,8 @@ waits, and 16 us each is what one costs on an idle H200.
 
 from __future__ import annotations
 
+from statistics import median
+
 from ostinato.doctor.activity import Wait, WaitKind
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
@@ -69,10 +71,10 @@ def _finding(evidence: Evidence, guilty: list[Wait]) -> Verdict:
     else:
         fact += f", on {len(guilty)} lines; {times(counts[id(guilty[0])])} in {guilty[0].op}"
     if not measured:
-        here = sum(wait.us for wait in guilty) / steps
+        here = sum(_usual_us(wait) for wait in guilty)
         fact += f" (on this CPU it takes {format_us(here)} and waits for nothing)"
     timed = measured and all(wait.us > 0 for wait in guilty)
-    us = sum(w.us for w in guilty) if timed else total * steps * IDLE_WAIT_US
+    us = sum(_in_steps_us(w) for w in guilty) if timed else total * steps * IDLE_WAIT_US
     cost = cost_in_steps(
         evidence,
         us,
@@ -81,6 +83,18 @@ def _finding(evidence: Evidence, guilty: list[Wait]) -> Verdict:
     )
     others = tuple(wait.place for wait in guilty[1:6] if wait.place is not None)
     return RULE.finding(fact, _first_place(guilty), cost, remedies=_remedies(guilty), others=others)
+
+
+def _in_steps_us(wait: Wait) -> float:
+    """Return the time of what fell into steps or between them: loading may wait as well."""
+    return wait.us * min(1.0, (wait.inside + wait.between) / max(wait.count, 1))
+
+
+def _usual_us(wait: Wait) -> float:
+    """Return the time in a step that has any; the very first call of an operation is no measure."""
+    mean_us = wait.us / max(wait.count, 1)
+    a_step = (wait.inside + wait.between) / max(wait.steps or wait.count, 1)
+    return min(mean_us, median(wait.step_us or (mean_us,))) * max(1.0, a_step)
 
 
 def _remedies(guilty: list[Wait]) -> tuple[Remedy, ...]:

@@ -12,7 +12,7 @@ from ostinato.doctor.activity import Copy
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost
-from ostinato.doctor.probe import Verdict, enough_steps
+from ostinato.doctor.probe import Verdict, cost_in_steps, enough_steps
 from ostinato.units import format_bytes
 
 RULE = RULES["OST104"]
@@ -50,13 +50,11 @@ def _profiled(evidence: Evidence) -> tuple[Cost, float] | None:
 
 
 def _by_line(evidence: Evidence) -> tuple[Cost, float] | None:
-    step_us = evidence.step_us()
-    if step_us is None or not enough_steps(evidence) or not evidence.copies:
+    if not enough_steps(evidence) or not evidence.copies:
         return None
     steps = evidence.steps_seen
-    us = sum(copy.us for copy in evidence.copies) / steps
-    cost = Cost(us, min(1.0, us / step_us), steps=steps)
-    return cost, sum(copy.bytes for copy in evidence.copies) / steps
+    cost = cost_in_steps(evidence, sum(copy.us for copy in evidence.copies))
+    return None if cost is None else (cost, sum(copy.bytes for copy in evidence.copies) / steps)
 
 
 def _growth(copy: Copy) -> str:

@@ -12,10 +12,11 @@ from importlib.resources import files
 
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost, Finding, Place
+from ostinato.doctor.interpreter_use import LineUse
 from ostinato.doctor.probe import percent
 from ostinato.doctor.render.heat_map import heat_map
 from ostinato.doctor.render.text import leaf, short_path, via
-from ostinato.doctor.report import Report
+from ostinato.doctor.report import Report, lines_outside
 from ostinato.units import format_us
 
 _MOST_SPANS = 4000
@@ -78,22 +79,33 @@ def _header(report: Report) -> str:
         '<header><p class="brand"><b>Ostinato</b> doctor</p>'
         f"<h1>{escape(report.title)}</h1>"
         f'<p class="verdict">{_prose(report.verdict)}</p>'
-        f'<ul class="chips">{listed}</ul></header>{_busy(report)}'
+        f'<ul class="chips">{listed}</ul></header>{_times(report)}'
     )
 
 
-def _busy(report: Report) -> str:
-    if not report.busy:
+def _times(report: Report) -> str:
+    busy = _lines(
+        "Where the time goes",
+        "Of the time that the thread which makes the steps ran, by the line that called torch or "
+        "computed.",
+        report.busy,
+    )
+    return busy + _lines(
+        "Outside of the steps",
+        "Of all the time since the steps began, by the line that ran or waited between them.",
+        lines_outside(report),
+    )
+
+
+def _lines(title: str, hint: str, uses: tuple[LineUse, ...]) -> str:
+    if not uses:
         return ""
     rows = "".join(
         f'<li><i style="width:{100 * line.share:.0f}%"></i><b>{line.share:.0%}</b>'
         f"<span>{_prose(leaf(line.place))}</span></li>"
-        for line in report.busy
+        for line in uses
     )
-    return (
-        '<h2>Where the time goes</h2><p class="hint">Of the samples in which the thread that makes '
-        f'the steps ran, by the line that called torch or computed.</p><ol class="busy">{rows}</ol>'
-    )
+    return f'<h2>{title}</h2><p class="hint">{hint}</p><ol class="busy">{rows}</ol>'
 
 
 def _prose(words: str) -> str:

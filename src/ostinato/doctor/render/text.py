@@ -7,8 +7,9 @@ import textwrap
 from dataclasses import replace
 
 from ostinato.doctor.finding import Abstention, Finding, Place
+from ostinato.doctor.interpreter_use import LineUse
 from ostinato.doctor.probe import cost_words
-from ostinato.doctor.report import Report, headline
+from ostinato.doctor.report import Report, headline, lines_outside
 
 _WIDTH = 100
 _INDENT = " " * 9
@@ -29,10 +30,17 @@ def _head(report: Report) -> str:
     lines = [_fill(f"verdict: {report.verdict}", ""), _fill(f"watched: {headline(report)}", "")]
     if report.machine:
         lines.append(_fill(f"machine: {report.machine}", ""))
-    for number, line in enumerate(report.busy):
-        label = "busy at:" if not number else " " * 8
-        lines.append(_fill(f"{label} {line.share:4.0%} {leaf(line.place)}", " " * 14))
+    lines += _shares("busy at:", report.busy)
+    lines += _shares("outside:", lines_outside(report))
     return "\n".join(lines)
+
+
+def _shares(label: str, uses: tuple[LineUse, ...]) -> list[str]:
+    labels = (label, *[" " * len(label)] * len(uses))
+    return [
+        _fill(f"{label} {use.share:4.0%} {leaf(use.place)}", " " * 14)
+        for label, use in zip(labels, uses, strict=False)
+    ]
 
 
 def finding_text(finding: Finding) -> str:

@@ -105,7 +105,9 @@ def _method(scene: Scene, event: Event) -> None:
     if attr == "cpu" and base.kind is Kind.UNKNOWN:
         event.result = HOST
     fact = f"`.{attr}()` {torch_.READS[attr]}"
-    scene.sight(101, Scope.STEP, node, fact, base, Wants.NOT_HOST)
+    # On a GPU it would raise: what is not known to be there is on the host already.
+    wants = Wants.TENSOR if attr == "numpy" else Wants.NOT_HOST
+    scene.sight(101, Scope.STEP, node, fact, base, wants)
     # Others have `tolist` and `numpy` too; outside a step that is the likelier.
     is_telling = attr in ("item", "cpu")
     scene.wait(Pause.GPU, node, fact, base, Wants.NOT_HOST if is_telling else Wants.TENSOR)
