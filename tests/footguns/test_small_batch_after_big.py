@@ -109,8 +109,11 @@ def test_an_index_into_the_batch_itself_never_reaches_a_stale_row(device: torch.
     assert g.report().replays == len(ROWS), g.report().reasons
 
 
-def test_a_scatter_from_padding_rows_reaches_no_real_row(device: torch.device) -> None:
-    """A slot mapping: padding rows write to a slot of their own, chosen by the fill."""
+@pytest.mark.parametrize("fill", [0, 32])
+def test_a_scatter_from_padding_rows_is_found_and_reaches_no_row(
+    fill: int, device: torch.device
+) -> None:
+    """A slot mapping whose padding writes to a slot of its own: it is the caller's, too."""
     cache = torch.zeros(33, 4, device=device)
 
     def step(x: Tensor, slots: Tensor) -> Tensor:
@@ -120,16 +123,18 @@ def test_a_scatter_from_padding_rows_reaches_no_real_row(device: torch.device) -
     g = graphed(
         step,
         admit_after=1,
-        buckets={"x": Buckets(0, (16,), 0), "slots": Buckets(0, (16,), 32)},
+        buckets={"x": Buckets(0, (16,), 0), "slots": Buckets(0, (16,), fill)},
     )
     twin = torch.zeros(33, 4, device=device)
     for rows in (16, *ROWS):
         spoil(g)
         x = torch.randn(rows, 4, device=device)
-        slots = torch.randperm(32, device=device)[:rows]
+        slots = torch.randperm(31, device=device)[:rows] + 1
         twin.index_copy_(0, slots, x)
         alike(g(x, slots), twin[slots] * 2)
-        alike(cache[:32].clone(), twin[:32].clone())
+        alike(cache.clone(), twin.clone())
+    assert g.last is not None
+    assert g.last.reason is Reason.PADDING_LEAKS
 
 
 LEAKS: dict[str, Callable[[Tensor], Any]] = {

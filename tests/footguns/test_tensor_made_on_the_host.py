@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from footguns.traces import alike, check_never_garbage
+from graphs.replaying import spoil
 from ostinato import Outcome, Reason, graphed
 
 Made = Callable[[Tensor, int], Tensor]
@@ -139,6 +140,7 @@ def test_a_tensor_made_from_a_closed_over_number_follows_it(device: torch.device
     g = graphed(step, admit_after=1)
     for n in (1, 1, 1, 2, 2, 7):  # noqa: B007 - read by the closure
         x = torch.randn(3, device=device)
+        spoil(g)
         alike(g(x), step(x))
 
 

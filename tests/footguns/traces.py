@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphs.replaying import _assert_alike
+from graphs.replaying import _assert_alike, spoil
 from ostinato import Outcome, Reason, graphed
 from ostinato.graphs import Runner
 from ostinato.graphs.tree import flatten
@@ -120,6 +120,7 @@ def check_never_garbage(
         for args in calls:
             between(number)
             wanted = copy.deepcopy(fn(*copy.deepcopy(args)))
+            spoil(g)
             result = g(*copy.deepcopy(args))
             alike(result, wanted)
             kept.append((result, wanted))

@@ -33,7 +33,8 @@ def record(fn: Callable[..., Any], *args: Any, **options: Any) -> Runner[..., An
 def spoil(runner: Runner[..., Any]) -> None:
     """Empty the outputs of every recording, overwrite its inputs and poison its padding."""
     for graph in runner._store.graphs():
-        with torch.inference_mode():
+        with graph.lock, torch.inference_mode():  # other threads may be calling it
+            _wait_for_all_streams()
             for static in graph.hand_out.made:
                 _every_element_once(static).zero_()
             padded = {id(each.static) for each in graph.inputs._padded}
@@ -41,6 +42,12 @@ def spoil(runner: Runner[..., Any]) -> None:
                 if id(static) not in padded:
                     _overwrite(_every_element_once(static))
             _poison_padding(graph)
+            _wait_for_all_streams()
+
+
+def _wait_for_all_streams() -> None:
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def _every_element_once(tensor: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from ostinato.graphs.observe import Refusal, observe
-from ostinato.graphs.observe_calls import SEEDED
+from ostinato.graphs.observe_draws import SEEDED, STATE_IS_ASKED
 from ostinato.graphs.observe_rules import moved, verdict
 from ostinato.graphs.reasons import Reason
 
@@ -223,19 +223,22 @@ def test_attention_in_single_precision_is_no_read_by_the_host() -> None:
 # Seeding.
 
 
+OTHER_STATE = torch.Generator().manual_seed(4).get_state()
+
+
 @pytest.mark.parametrize("between", [lambda: None, lambda: torch.rand(1)])
 @pytest.mark.parametrize(
-    "seed",
+    ("seed", "told"),
     [
-        lambda own: torch.manual_seed(3),
-        lambda own: torch.default_generator.manual_seed(3),
-        lambda own: torch.seed(),
-        lambda own: own.manual_seed(3),
-        lambda own: own.set_state(torch.Generator().manual_seed(4).get_state()),
+        (lambda own: torch.manual_seed(3), SEEDED),
+        (lambda own: torch.default_generator.manual_seed(3), SEEDED),
+        (lambda own: torch.seed(), SEEDED),
+        (lambda own: own.manual_seed(3), SEEDED),
+        (lambda own: own.set_state(OTHER_STATE), STATE_IS_ASKED),
     ],
 )
 def test_a_step_that_seeds_is_refused(
-    seed: Callable[[torch.Generator], object], between: Callable[[], object]
+    seed: Callable[[torch.Generator], object], told: str, between: Callable[[], object]
 ) -> None:
     own = torch.Generator().manual_seed(3)
     torch.manual_seed(3)  # the same as in the step: no state would tell
@@ -247,11 +250,11 @@ def test_a_step_that_seeds_is_refused(
 
     seen = observe(step, [X], device=CPU, generators=[own])
     assert [(each.reason, each.detail) for each in seen.refusals] == [
-        (Reason.PYTHON_SIDE_EFFECT, SEEDED)
+        (Reason.PYTHON_SIDE_EFFECT, told)
     ]
 
 
-def test_a_seed_for_a_part_of_the_step_is_refused_at_the_line_that_draws() -> None:
+def test_a_seed_for_a_part_of_the_step_is_refused_at_the_line_that_begins_it() -> None:
     def step() -> Tensor:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -261,4 +264,4 @@ def test_a_seed_for_a_part_of_the_step_is_refused_at_the_line_that_draws() -> No
     (refusal,) = refusals(step)
     assert refusal.reason is Reason.PYTHON_SIDE_EFFECT
     assert refusal.where is not None
-    assert "torch.rand(3)" in refusal.where
+    assert "torch.random.fork_rng" in refusal.where

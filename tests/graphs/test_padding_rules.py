@@ -92,6 +92,57 @@ def test_a_leak_is_found_when_the_first_call_fills_its_bucket(device: torch.devi
     assert g.report().to_dict()["reasons"]["padding-leaks"] >= 1
 
 
+def centre_(x: Tensor) -> Tensor:
+    return x.sub_(x.mean(1, keepdim=True))
+
+
+def centre_one_of_several_(given: dict[str, Tensor]) -> None:
+    given["x"].sub_(given["x"].mean(1, keepdim=True))
+
+
+def centre_into(x: Tensor, out: Tensor) -> None:
+    out.copy_(x - x.mean(1, keepdim=True))
+
+
+def take_the_last_out_(x: Tensor) -> None:
+    x[:, -1] = 0.0
+
+
+def add_up_in(x: Tensor, total: Tensor) -> Tensor:
+    total.add_(x.sum())
+    return x * 2
+
+
+_OF_DICT = {"given.x": Buckets(dim=1, sizes=(8,))}
+_OF_X = {"x": Buckets(dim=1, sizes=(8,))}
+_OF_BOTH = _OF_X | {"out": Buckets(dim=1, sizes=(8,))}
+_REPEATED = {"x": Buckets(dim=1, sizes=(8,), fill="repeat-last")}
+
+
+@pytest.mark.parametrize("first", [5, 8])
+@pytest.mark.parametrize(
+    ("fn", "buckets", "args"),
+    [
+        (centre_, _OF_X, lambda x: (x,)),
+        (centre_one_of_several_, _OF_DICT, lambda x: ({"x": x},)),
+        (centre_into, _OF_BOTH, lambda x: (x, x * 0)),
+        (take_the_last_out_, _OF_X, lambda x: (x,)),
+        (add_up_in, _REPEATED, lambda x: (x, x.new_zeros(1))),
+    ],
+)
+def test_a_leak_into_an_argument_is_found_whatever_the_size_that_is_recorded(
+    fn: Any, buckets: dict[str, Buckets], args: Any, first: int, device: torch.device
+) -> None:
+    g = graphed(fn, buckets=buckets, admit_after=1)
+    for n in (first, 7, 6):
+        given, expected = (args(torch.arange(1.0, n + 1, device=device)[None]) for _ in range(2))
+        answer, right = g(*given), fn(*expected)
+        torch.testing.assert_close(given, expected)
+        torch.testing.assert_close(answer, right)
+    assert g.last is not None
+    assert g.last.reason is Reason.PADDING_LEAKS
+
+
 def test_two_arguments_vary_together(device: torch.device) -> None:
     buckets = {"x": rows(4, 8), "mask": rows(4, 8, fill=False)}
 

@@ -140,3 +140,19 @@ def test_leased_checks_hand_out_leases(device: torch.device) -> None:
     g = record(lambda x: x * 2, values(device, 3), verify_every=1, outputs="leased")
     x = values(device, 3)
     assert torch.equal(g(x).get(), x * 2)
+
+
+def test_a_weight_that_changes_under_autocast_is_no_mismatch(device: torch.device) -> None:
+    """Autocast's own cache would answer the eager run from the weight before the change."""
+    module = nn.Linear(8, 8).to(device)
+    x = values(device, 4, 8)
+    with torch.no_grad(), torch.autocast(device.type, torch.bfloat16):
+        g = record(module, x, verify_every=1)
+        for _ in range(3):
+            module(x)  # fills the cache
+            module.weight.data.mul_(1.5)
+            answer = g(x)
+            torch.clear_autocast_cache()
+            torch.testing.assert_close(answer, module(x))
+            assert g.last is not None
+            assert g.last.outcome is Outcome.REPLAYED, g.last

@@ -10,6 +10,7 @@ from torch import Tensor
 from ostinato.graphs import Outcome, Reason, graphed
 from ostinato.graphs.entry import Entry
 from ostinato.graphs.store import Store
+from ostinato.graphs.tree import LEAF
 
 
 def entry_of(runner: Any) -> Entry:
@@ -55,7 +56,7 @@ def test_weights_that_move_while_a_recording_is_made_are_not_missed(
     def move(_: None) -> None:
         if next(moves, None) == "now":
             weights[0] = torch.full((1,), 5.0, device=device)
-            runner._player.watches.over((), runner._player)  # as another thread's call would
+            runner._player.watches.over((), LEAF, runner._player)  # as another thread's call would
 
     hidden = map(move, itertools.repeat(None)).__next__
 

@@ -49,6 +49,12 @@ WAYS: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
+CHANGING_KEYS = (
+    "deleted", "popped", "last-popped", "cleared", "grown", "grown-by-default",
+    "grown-beyond-its-table", "cleared-and-refilled",
+)  # fmt: skip
+
+
 def laid_out(held: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
     places = tuple(part for key, value in held.items() for part in (held, key, value))
     places += (held, "absent", ABSENT)
@@ -64,6 +70,43 @@ def test_a_dict_that_is_changed_is_seen(way: str, kind: type[dict[str, Any]]) ->
         assert _unchanged.holds(check)
     WAYS[way](held)
     assert not _unchanged.holds(check)
+    assert not _unchanged.holds(check)
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict])
+@pytest.mark.parametrize("way", [*CHANGING_KEYS, "turned", "another kind of key"])
+def test_the_keys_of_a_dict_are_seen_in_their_order(way: str, kind: type[dict[Any, Any]]) -> None:
+    held = kind({"a": [1], "b": [2], 1: [3]})
+    then = (held, tuple(held))
+    check = _unchanged.lay_out((), then)
+    for _ in range(3):
+        assert _unchanged.holds(check)
+    if way == "turned":
+        held["a"] = held.pop("a")
+    elif way == "another kind of key":
+        held[True] = held.pop(1)
+    else:
+        WAYS[way](held)
+    assert not _unchanged.holds(check)
+    assert not _unchanged.holds(check)
+
+
+def test_an_entry_of_an_ordered_dict_that_moves_is_seen() -> None:
+    held = OrderedDict(a=1, b=2)
+    then = (held, tuple(held))
+    check = _unchanged.lay_out((), then)
+    assert _unchanged.holds(check)
+    held.move_to_end("a")
+    assert not _unchanged.holds(check)
+
+
+def test_items_of_a_set_that_are_equal_and_of_another_kind_are_seen() -> None:
+    held: set[Any] = {1, "a"}
+    then = (held, None, frozenset(held))
+    check = _unchanged.lay_out(then, ())
+    assert _unchanged.holds(check)
+    held.remove(1)
+    held.add(True)
     assert not _unchanged.holds(check)
 
 

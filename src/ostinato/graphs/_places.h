@@ -14,13 +14,16 @@
  * collector could not see a cycle through it, such as a module that holds its own runner.)
  */
 
-enum kind { IN_DICT, IN_LIST, IN_CELL, OF_FUNCTION, ATTRIBUTE, CONTENTS, SIZE_OF_DICT, SIZE };
+enum kind {
+    IN_DICT, IN_LIST, IN_CELL, OF_FUNCTION, ATTRIBUTE, CONTENTS,
+    SIZE_OF_DICT, KEYS_OF_DICT, ORDER, SIZE,
+};
 
 struct place {
     enum kind kind;
     PyObject *held;     /* dict, list, set or other object */
     PyObject *key;      /* unused for sizes */
-    PyObject *expected; /* unused for sizes */
+    PyObject *expected; /* of a size the keys in their order, or NULL */
     Py_ssize_t number;  /* list index, length, or which part of a function */
 };
 
@@ -42,6 +45,7 @@ static int (*watch)(int watcher, PyObject *dict);
  * go through a descriptor, and those of a function through audit hooks too. */
 static PyObject *(*contents)(PyObject *cell); /* a new reference; NULL: it is empty */
 static PyTypeObject *cell_type, *function_type;
+static PyObject *ordered; /* `OrderedDict`, which keeps an order of its own beside that of the dict */
 
 enum { PARTS = 3 };
 
@@ -53,6 +57,49 @@ static struct {
     {"__defaults__", "PyFunction_GetDefaults", NULL},
     {"__kwdefaults__", "PyFunction_GetKwDefaults", NULL},
 };
+
+/* Returns 1 if the very keys come in their order, 0 if not, -1 on an error. */
+static int same_keys(const struct place *p) {
+    PyObject *key, *value;
+    Py_ssize_t at = 0, i = 0;
+    if (PyDict_Size(p->held) != p->number) return 0;
+    while (i < p->number && PyDict_Next(p->held, &at, &key, &value))
+        if (key != PyTuple_GetItem(p->expected, i++)) return 0;
+    return i == p->number;
+}
+
+/* The same through the iterator of an `OrderedDict`. */
+static int same_order(const struct place *p) {
+    if (PyDict_Size(p->held) != p->number) return 0;
+    if (p->number == 0) return 1;
+    int is_plain = Py_TYPE(p->held) == (PyTypeObject *)ordered; /* else a subclass may answer */
+    PyObject *keys = is_plain ? PyObject_GetIter(p->held)
+                              : PyObject_CallMethod(ordered, "__iter__", "O", p->held);
+    PyObject *key;
+    if (keys == NULL) return -1;
+    int same = 1;
+    for (Py_ssize_t i = 0; same && i < p->number; i++) {
+        key = PyIter_Next(keys);
+        same = key == PyTuple_GetItem(p->expected, i);
+        Py_XDECREF(key);
+    }
+    Py_DECREF(keys);
+    return PyErr_Occurred() ? -1 : same;
+}
+
+/* A number is equal to a flag, and a set made of either; any other item is what the text says. */
+static int same_items(const struct place *p) {
+    int same = PyObject_RichCompareBool(p->held, p->expected, Py_EQ);
+    if (same != 1) return same;
+    PyObject *items = PyObject_GetIter(p->held), *item;
+    if (items == NULL) return -1;
+    while (same && (item = PyIter_Next(items)) != NULL) {
+        same = PyUnicode_CheckExact(item) || PyLong_CheckExact(item);
+        Py_DECREF(item);
+    }
+    Py_DECREF(items);
+    return PyErr_Occurred() ? -1 : same;
+}
 
 /* Called before the change, and only counts: the walk that follows looks at what it was. */
 static int note_change(int event, PyObject *dict, PyObject *key, PyObject *value) {
@@ -68,6 +115,15 @@ static void find_reading(void) {
     function_type = dlsym(RTLD_DEFAULT, "PyFunction_Type");
     for (int i = 0; i < PARTS; i++) *(void **)&parts[i].read = dlsym(RTLD_DEFAULT, parts[i].symbol);
 #endif
+}
+
+/* Returns -1 on an error. */
+static int find_ordered(void) {
+    PyObject *collections = PyImport_ImportModule("collections");
+    if (collections == NULL) return -1;
+    ordered = PyObject_GetAttrString(collections, "OrderedDict");
+    Py_DECREF(collections);
+    return ordered == NULL ? -1 : 0;
 }
 
 static void find_watching(void) {
@@ -126,9 +182,13 @@ static int same(const struct place *p) {
         Py_XDECREF(now);
         return held;
     case CONTENTS:
-        return PyObject_RichCompareBool(p->held, p->expected, Py_EQ);
+        return same_items(p);
     case SIZE_OF_DICT:
         return PyDict_Size(p->held) == p->number;
+    case KEYS_OF_DICT:
+        return same_keys(p);
+    case ORDER:
+        return same_order(p);
     default:
         length = PyObject_Size(p->held);
         return length < 0 ? -1 : length == p->number;
@@ -167,13 +227,21 @@ static int read_size(struct place *p, PyObject *sizes, Py_ssize_t i) {
     p->held = PyTuple_GetItem(sizes, i);
     p->key = p->expected = NULL;
     p->kind = PyDict_Check(p->held) ? SIZE_OF_DICT : SIZE;
-    p->number = PyLong_AsSsize_t(PyTuple_GetItem(sizes, i + 1));
+    PyObject *then = PyTuple_GetItem(sizes, i + 1);
+    if (p->kind == SIZE_OF_DICT && PyTuple_Check(then)) {
+        p->kind = PyObject_TypeCheck(p->held, (PyTypeObject *)ordered) ? ORDER : KEYS_OF_DICT;
+        p->expected = then;
+        p->number = PyTuple_Size(then);
+        return 0;
+    }
+    p->number = PyLong_AsSsize_t(then);
     return p->number == -1 && PyErr_Occurred() ? -1 : 0;
 }
 
 PyDoc_STRVAR(lay_out_doc,
 "lay_out(places, sizes) -> capsule\n\n"
 "places is a flat tuple (container, key, expected, ...), sizes a flat tuple (container, length, ...).\n"
+"Of a dict a tuple of its keys may stand for the length: then their order counts as well.\n"
 "A set as the container stands for its items, all of them together: key is ignored.\n"
 "Both must outlive the result.");
 
@@ -195,7 +263,7 @@ static PyObject *lay_out(PyObject *self, PyObject *args) {
             PyMem_Free(all);
             return NULL;
         }
-        all->at[try_watching(next.held) ? all->reported++ : --others] = next;
+        all->at[next.kind != ORDER && try_watching(next.held) ? all->reported++ : --others] = next;
     }
     capsule = PyCapsule_New(all, PLACES, forget);
     if (capsule == NULL) PyMem_Free(all);

@@ -127,5 +127,6 @@ static struct PyModuleDef module = {
 PyMODINIT_FUNC PyInit__unchanged(void) {
     find_reading();
     find_watching();
+    if (find_ordered() < 0) return NULL;
     return PyModule_Create(&module);
 }

@@ -214,6 +214,10 @@ class StaticInputs:
         tensors = [*self._plain_statics, *(p.static for p in self._padded)]
         return TensorState([*tensors, *(region.static for region in self._regions)])
 
+    def is_apart(self, leaf: int) -> bool:
+        """Whether a leaf shares no memory with another, nor with itself."""
+        return not any(leaf in region.members for region in self._regions)
+
     @property
     def may_pad(self) -> bool:
         """Whether a leaf may be smaller than its static tensor."""
@@ -226,6 +230,19 @@ class StaticInputs:
             for p in self._padded
             if isinstance(leaf := leaves[p.leaf], Tensor)
         ]
+
+    def told_of_padding(self, leaves: Sequence[object], paths: Sequence[str]) -> str:
+        """Say what a call is padded with, and what else could be; "" if it fills its buckets."""
+        told = [
+            f"{paths[p.leaf]} was padded from {leaf.shape[p.dim]} to {p.static.shape[p.dim]} "
+            f"with fill={p.fill!r}"
+            for p in self._padded
+            if isinstance(leaf := leaves[p.leaf], Tensor)
+            and leaf.shape[p.dim] < p.static.shape[p.dim]
+        ]
+        if not told:
+            return ""
+        return f'{" and ".join(told)}: declare a fill that the function can take, or "repeat-last"'
 
     def written_as_given(self, leaves: Sequence[object], written: frozenset[int]) -> list[Tensor]:
         """Return the written static tensors, cut to the sizes of a call's own tensors."""

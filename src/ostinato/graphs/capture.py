@@ -17,26 +17,31 @@ import torch
 from torch import Tensor
 
 from ostinato.errors import CaptureError
-from ostinato.graphs.agreement import other_layout
 from ostinato.graphs.aten_calls import storage_id
 from ostinato.graphs.backends.base import Recording
 from ostinato.graphs.buffers import StaticInputs
 from ostinato.graphs.drawing import drawing_run
-from ostinato.graphs.effects import Effect, Effects
-from ostinato.graphs.foreign import ALIASES, Foreign
+from ostinato.graphs.effects import Effects
 from ostinato.graphs.graph import Graph
 from ostinato.graphs.inline import recording_here
 from ostinato.graphs.interrupts import run_interruptibly
 from ostinato.graphs.job import Bench, Job, Made, Refused
 from ostinato.graphs.observe import Observation, observe
-from ostinato.graphs.observe_calls import SEEDED
+from ostinato.graphs.observe_draws import SEEDED
 from ostinato.graphs.padding import poison
 from ostinato.graphs.proof import check, fake_extents, hand_out_of, run_extents
 from ostinato.graphs.reasons import Reason
+from ostinato.graphs.refusing import (
+    refuse_aliases,
+    refuse_attributes,
+    refuse_effects,
+    refuse_gradients,
+    refuse_other_layout,
+    refuse_refusals,
+)
 from ostinato.graphs.signing import close_call
 from ostinato.graphs.source_lines import raising_line
 from ostinato.graphs.state import RandomState, TensorState
-from ostinato.graphs.tree import flatten
 from ostinato.graphs.watch import Addresses
 
 logger = logging.getLogger("ostinato")
@@ -75,8 +80,8 @@ def _make(job: Job) -> Made:
             bench = _lay_out(job, started)
             observation = _observe(bench)
             bench.before = _state(job, observation)
-    except Refused as refused:
-        made.take(refused)
+    except Exception as error:  # noqa: BLE001 - what is looked at before the call is answered
+        _fail(made, job, error)
         if job.serve:
             made.result = _serve(job)
         return made
@@ -84,13 +89,13 @@ def _make(job: Job) -> Made:
     try:
         with _short_of_memory_refused():
             after = _state(job, observation)
-    except Refused as refused:
-        made.take(refused)
+            effects = Effects(job.watch.found)
+    except Exception as error:  # noqa: BLE001 - the answer stands
+        _fail(made, job, error)
         return made
-    effects = Effects(job.watch.found)
     try:
-        _refuse_gradients(made.result)
-        _refuse_aliases(job, bench, observation)
+        refuse_gradients(made.result)
+        refuse_aliases(job, bench, observation)
         # Others that use the same memory must not run while this one is tried out.
         with nullcontext() if job.memory is None else job.memory.lock:
             made.graph = _record(bench, observation, made.result, effects)
@@ -100,19 +105,32 @@ def _make(job: Job) -> Made:
         moved = None if effects.found() else job.watch.changed()
         if moved is not None:
             made.take(Refused(moved.reason, moved.text, is_final=False, is_first=True))
-    except Exception as error:  # the answer stands; a recording that failed must not take it away
-        logger.warning(
-            "recording %s failed",
-            job.graph_id,
-            exc_info=error,
-            extra={"fallback_reason": str(Reason.CAPTURE_ERROR), "graph_id": job.graph_id},
-        )
-        made.reason, made.detail = Reason.CAPTURE_ERROR, _words(error)
+    except Exception as error:  # noqa: BLE001 - the answer stands; a failure must not take it away
+        _fail(made, job, error)
     finally:
-        effects.undo()
-        for state in after:
-            state.restore()
+        for undo in (effects.undo, *(state.restore for state in after)):
+            try:
+                undo()
+            except Exception as error:  # noqa: BLE001 - of a user's object that cannot be set
+                _fail(made, job, error)
     return made
+
+
+def _fail(made: Made, job: Job, error: Exception) -> None:
+    """Note why there is no recording: a refusal, or what nobody foresaw."""
+    if isinstance(error, Refused):
+        made.take(error)
+        return
+    logger.warning(
+        "recording %s failed",
+        job.graph_id,
+        exc_info=error,
+        extra={"fallback_reason": str(Reason.CAPTURE_ERROR), "graph_id": job.graph_id},
+    )
+    if made.graph is not None:
+        made.graph.release()
+        made.graph = None
+    made.reason, made.detail = Reason.CAPTURE_ERROR, _words(error)
 
 
 @contextmanager
@@ -149,8 +167,8 @@ def _lay_out(job: Job, started: float) -> Bench:
 def _observe(bench: Bench) -> Observation:
     """Run the step once under observation; refuse what a recording could not hold."""
     job = bench.job
-    _refuse_effects(job, Effects.foreseen(job.watch.found))
-    _refuse_attributes(job)
+    refuse_effects(job, Effects.foreseen(job.watch.found))
+    refuse_attributes(job)
     effects = Effects(job.watch.found, _by_path(bench))
     random = RandomState(job.device)
     try:
@@ -163,8 +181,10 @@ def _observe(bench: Bench) -> Observation:
                 observation = _observed(bench)
     except Exception as error:
         # The caller's own call is still to come; it raises this in the caller's own words, or not.
+        padded = bench.inputs.told_of_padding(job.leaves, job.signature.structure.paths)
+        detail = f"{_words(error)}; {padded}" if padded else _words(error)
         raise Refused(
-            Reason.CAPTURE_ERROR, _words(error), is_final=False, is_first=not job.ran_before
+            Reason.CAPTURE_ERROR, detail, is_final=False, is_first=not job.ran_before
         ) from error
     finally:
         found = effects.found()
@@ -173,23 +193,16 @@ def _observe(bench: Bench) -> Observation:
     observation.restore()
     with torch.no_grad():
         bench.saved_inputs.restore()
-    _refuse_refusals(observation)
+    refuse_refusals(observation)
     changed = bench.changed_containers()
     if changed:
         raise Refused(Reason.PYTHON_SIDE_EFFECT, changed)
+    returned = bench.returned_container(observation.result)
+    if returned:
+        raise Refused(Reason.UNSUPPORTED_OUTPUT, returned)
     escapes = observation.escapes
-    _refuse_effects(job, found, escapes[0].where if escapes else None)
+    refuse_effects(job, found, escapes[0].where if escapes else None)
     return observation
-
-
-def _refuse_attributes(job: Job) -> None:
-    """Refuse a tensor with an attribute that the code may read: its static twin has none."""
-    for leaf, path in zip(job.leaves, job.signature.structure.paths, strict=True):
-        for name in sorted(vars(leaf)) if isinstance(leaf, Tensor) else ():
-            if not job.watch.found.may_read(name):
-                continue
-            detail = f"{path} has an attribute {name!r}, and the code may read one of that name"
-            raise Refused(Reason.UNSUPPORTED_INPUT, detail, is_final=False)
 
 
 def _by_path(bench: Bench) -> dict[str, Tensor]:
@@ -217,27 +230,6 @@ def _has_seeded(observation: Observation) -> bool:
 def _private_generators(job: Job) -> list[torch.Generator]:
     given = [leaf for leaf in job.leaves if isinstance(leaf, torch.Generator)]
     return [*job.watch.found.generators, *given]
-
-
-def _refuse_effects(job: Job, found: list[Effect], where: str | None = None) -> None:
-    if found:
-        detail = "; ".join(dict.fromkeys(effect.text for effect in found[:3]))
-        place = next((effect.where for effect in found if effect.where), where)
-        if place:
-            detail += f", at {place}"
-        # Never for ever: a cache may be built on first use, and another thread may have done it.
-        raise Refused(
-            Reason.PYTHON_SIDE_EFFECT, detail, is_final=False, is_first=not job.ran_before
-        )
-
-
-def _refuse_refusals(observation: Observation) -> None:
-    if observation.refusals:
-        first = observation.refusals[0]
-        where = f" at {first.where}" if first.where else ""
-        # Another thread may have seeded a default generator meanwhile.
-        is_final = first.reason is not Reason.PYTHON_SIDE_EFFECT
-        raise Refused(first.reason, f"{first.op}{where}: {first.detail}", is_final=is_final)
 
 
 def _serve(job: Job, bench: Bench | None = None) -> object:
@@ -272,34 +264,6 @@ def _dry_run(bench: Bench) -> object:
             state.restore()
 
 
-def _refuse_gradients(result: object) -> None:
-    if torch.is_grad_enabled() and any(
-        isinstance(leaf, Tensor) and leaf.requires_grad for leaf in flatten(result)[0]
-    ):
-        raise Refused(
-            Reason.REQUIRES_GRAD,
-            "the result requires gradients, and a replay has no autograd graph",
-            is_final=False,
-        )
-
-
-def _refuse_aliases(job: Job, bench: Bench, observation: Observation) -> None:
-    written = frozenset(bench.inputs.leaf_of[index] for index in observation.written_inputs)
-    foreign = Foreign(observation.externals, observation.written_externals, written)
-    if foreign.meets(job.leaves):
-        raise Refused(Reason.UNSUPPORTED_INPUT, ALIASES, is_final=False)
-
-
-def _refuse_other_layout(job: Job, recording: Recording, result: object) -> None:
-    """A recorded run that chose other kernels shows it; in a bucket the sizes differ anyway."""
-    mine, structure = flatten(recording.result)
-    theirs, expected = flatten(result)
-    if not job.fits and structure == expected:
-        found = other_layout(mine, theirs, structure.paths)
-        if found:
-            raise Refused(Reason.MISMATCH, found)
-
-
 def _record(bench: Bench, observation: Observation, result: object, effects: Effects) -> Graph:
     job = bench.job
     recording: Recording | None = None
@@ -315,12 +279,12 @@ def _record(bench: Bench, observation: Observation, result: object, effects: Eff
                 restore=bench.restore,
                 memory=job.memory,
             )
-            _refuse_other_layout(job, recording, result)
+            refuse_other_layout(job, recording, result)
             extents = run_extents(job, extents, recording.result, result)
             hand_out = hand_out_of(bench, recording, observation, extents)
             written = check(bench, recording, hand_out, observation, result)
             eager_us, replay_us = _times(bench, recording)
-        _refuse_effects(job, effects.found())
+        refuse_effects(job, effects.found())
     except CaptureError as error:
         if recording is not None:
             recording.release()
@@ -333,6 +297,7 @@ def _record(bench: Bench, observation: Observation, result: object, effects: Eff
             recording.release()
         raise
     padded = any(fit.real < fit.bucket for fit in job.fits)
+    written_externals = observation.written_externals
     return Graph(
         graph_id=job.graph_id,
         signature=job.signature,
@@ -341,7 +306,7 @@ def _record(bench: Bench, observation: Observation, result: object, effects: Eff
         hand_out=hand_out,
         addresses=Addresses(observation.externals),
         written_inputs=written,
-        written_externals=observation.written_externals,
+        written_externals=written_externals,
         generators=observation.generators,
         draws=observation.draws,
         bytes=recording.bytes + bench.inputs.nbytes,
@@ -349,7 +314,7 @@ def _record(bench: Bench, observation: Observation, result: object, effects: Eff
         eager_us=eager_us,
         replay_us=replay_us,
         # State that it writes is compared by the first padded replay alone.
-        is_padding_checked=not job.fits or (padded and not observation.written_externals),
+        is_padding_checked=not job.fits or (padded and not (written or written_externals)),
         unlike_at_one=unlike_at_one,
         scratch=job.scratch,
         lock=threading.RLock() if job.memory is None else job.memory.lock,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,7 +19,8 @@ import numpy as np
 from torch import Tensor
 
 from ostinato.graphs.contents import BUFFERS, Contents
-from ostinato.graphs.places import ABSENT, Place, same_plain
+from ostinato.graphs.places import ABSENT, Place, keys_of, same_key, same_plain
+from ostinato.graphs.random_states import same_state, set_state, state_of
 from ostinato.graphs.reach import Reach
 from ostinato.graphs.reading import ANY_NAME, ENTRIES, line_storing
 
@@ -58,7 +59,7 @@ class Effects:
         holders = (*found.holders, *((name, vars(tensor)) for name, tensor in given.items()))
         self._dicts = [(name, held, dict.copy(held)) for name, held in holders]
         self._entries = [
-            (name, held, dict.copy(held))
+            (name, held, dict.copy(held), keys_of(held))
             for name, held in found.containers
             if isinstance(held, dict) and self._any_entry
         ]
@@ -77,13 +78,13 @@ class Effects:
         ]
         self._classes = [(kind, _own_values(kind)) for kind in found.classes]
         self._buffers = [
-            (name, each.held, copy.copy(each.held), each.now)
+            (name, each.held, _copy_of(each.held), each.now)
             for name, each in found.contents
             if isinstance(each.held, BUFFERS)
         ]
         self._random = random.getstate()
         self._numpy = np.random.get_state()
-        self._randoms = [(held, _state_of(held)) for held in found.randoms]
+        self._randoms = [(held, state_of(held)) for held in found.randoms]
 
     @staticmethod
     def foreseen(found: Reach) -> list[Effect]:
@@ -102,6 +103,7 @@ class Effects:
                 f"it reads the {what}: use a tensor, or make an array read-only"
                 for _, what in found.unwatched
             ),
+            *(f"it may read {what}" for _, what in found.unreadable),
         ]
         return [Effect("", text) for text in texts]
 
@@ -115,9 +117,9 @@ class Effects:
     def _assigned(self) -> Iterator[Effect]:
         for name, held, before in self._dicts:
             for key in self._keys(before, held):
-                if not _alike(before.get(key, ABSENT), held.get(key, ABSENT)):
-                    path = f"{name}.{key}" if name else str(key)
-                    yield self._effect(path, str(key), held.get(key, ABSENT))
+                now = dict.get(held, key, ABSENT)
+                if not _alike(before.get(key, ABSENT), now):
+                    yield self._effect(f"{name}.{key}" if name else str(key), str(key), now)
         for place, then in self._places:
             if not _alike(then, place.now()):
                 yield self._effect(place.name, _variable(place), place.now())
@@ -129,13 +131,16 @@ class Effects:
                     yield self._effect(f"{kind.__name__}.{key}", key, now)
 
     def _keys(self, before: dict[Any, Any], held: dict[Any, Any]) -> list[Any]:
-        return [key for key in dict.fromkeys([*before, *held]) if self._may_assign(key)]
+        return [key for key in _keys(before, held) if self._may_assign(key)]
 
     def _changed(self) -> Iterator[Effect]:
-        for name, held, before in self._entries:
-            for key in dict.fromkeys([*before, *held]):
-                if not _alike(before.get(key, ABSENT), held.get(key, ABSENT)):
-                    yield self._effect(f"{name}.{key}", str(key), held.get(key, ABSENT))
+        for name, held, before, keys in self._entries:
+            for key in _keys(before, held):
+                now = dict.get(held, key, ABSENT)
+                if not _alike(before.get(key, ABSENT), now):
+                    yield self._effect(f"{name}.{key}", str(key), now)
+            if held.keys() == before.keys() and not same_key(keys, keys_of(held)):
+                yield Effect(name, f"it changes the order or the kind of the keys of {name}")
         for name, series, kept in self._series:
             if not _alike(kept, list(series)):
                 kind = type(series).__name__
@@ -148,10 +153,10 @@ class Effects:
     def _drawn(self) -> Iterator[Effect]:
         if random.getstate() != self._random:
             yield Effect("random", "it draws from Python's random module")
-        if not _same_state(self._numpy, np.random.get_state()):
+        if not same_state(self._numpy, np.random.get_state()):
             yield Effect("numpy.random", "it draws from numpy's global random state")
         for held, state in self._randoms:
-            if not _same_state(state, _state_of(held)):
+            if not same_state(state, state_of(held)):
                 yield Effect("random", f"it draws from a {type(held).__name__} of its own")
 
     def _effect(self, name: str, variable: str, now: object) -> Effect:
@@ -163,8 +168,10 @@ class Effects:
         """Put everything back as it was before the run."""
         for _, held, before in self._dicts:
             _put_back(held, before, self._keys(before, held))
-        for _, held, before in self._entries:
-            _put_back(held, before, list(dict.fromkeys([*before, *held])))
+        for _, held, before, keys in self._entries:
+            _put_back(held, before, _keys(before, held))
+            if keys != keys_of(held):
+                _put_in_order(held, keys)
         for place, then in self._places:
             if place.now() is not then:
                 _set(place, then)
@@ -177,8 +184,9 @@ class Effects:
                     setattr(kind, key, values[key])
         for _, series, kept in self._series:
             if not _same_objects(list(series), kept):
-                series.clear()
-                (series.update if isinstance(series, set) else series.extend)(kept)
+                base: Any = next(kind for kind in (list, set, deque) if isinstance(series, kind))
+                base.clear(series)
+                (base.update if base is set else base.extend)(series, kept)
         for _, buffer, contents, then in self._buffers:
             if Contents(buffer).now != then:
                 buffer[... if isinstance(buffer, np.ndarray) else slice(None)] = contents
@@ -188,11 +196,11 @@ class Effects:
         # Only where something was drawn: another thread may be drawing, too.
         if random.getstate() != self._random:
             random.setstate(self._random)
-        if not _same_state(self._numpy, np.random.get_state()):
+        if not same_state(self._numpy, np.random.get_state()):
             np.random.set_state(self._numpy)
         for held, state in self._randoms:
-            if not _same_state(state, _state_of(held)):
-                _set_state(held, state)
+            if not same_state(state, state_of(held)):
+                set_state(held, state)
 
 
 def _lengths(then: int, now: int) -> str:
@@ -207,7 +215,19 @@ def _variable(place: Place) -> str:
 
 def _is_whole(place: Place) -> bool:
     """Whether its container is compared as a whole: any dict but the globals of a module."""
-    return isinstance(place.container, dict) and "__builtins__" not in place.container
+    held = place.container
+    return isinstance(held, dict) and not dict.__contains__(held, "__builtins__")
+
+
+# Through the base classes: a subclass may translate, or refuse, what it is asked.
+
+
+def _keys(before: dict[Any, Any], held: dict[Any, Any]) -> list[Any]:
+    return list(dict.fromkeys([*before, *dict.keys(held)]))
+
+
+def _copy_of(buffer: Any) -> Any:
+    return np.array(buffer) if isinstance(buffer, np.ndarray) else copy.copy(buffer)
 
 
 def _own_values(kind: type) -> dict[str, Any]:
@@ -227,8 +247,14 @@ def _put_back(held: dict[Any, Any], before: dict[Any, Any], keys: list[Any]) -> 
     for key in keys:
         if key not in before:
             base.pop(held, key, None)
-        elif held.get(key, ABSENT) is not before[key]:
+        elif dict.get(held, key, ABSENT) is not before[key]:
             base.__setitem__(held, key, before[key])
+
+
+def _put_in_order(held: dict[Any, Any], keys: tuple[Any, ...]) -> None:
+    base: Any = OrderedDict if isinstance(held, OrderedDict) else dict
+    for key in keys:
+        base.__setitem__(held, key, base.pop(held, key))
 
 
 def _set(place: Place, value: object) -> None:
@@ -257,28 +283,3 @@ def _alike(then: object, now: object) -> bool:
 
 def _same_objects(now: list[Any], then: list[Any]) -> bool:
     return len(now) == len(then) and all(a is b for a, b in zip(now, then, strict=True))
-
-
-def _state_of(held: Any) -> Any:
-    if isinstance(held, random.Random):
-        return held.getstate()
-    if isinstance(held, np.random.Generator):
-        return copy.deepcopy(held.bit_generator.state)
-    return held.get_state()
-
-
-def _set_state(held: Any, state: Any) -> None:
-    if isinstance(held, random.Random):
-        held.setstate(state)
-    elif isinstance(held, np.random.Generator):
-        held.bit_generator.state = state
-    else:
-        held.set_state(state)
-
-
-def _same_state(one: Any, other: Any) -> bool:
-    if isinstance(one, dict):
-        return all(_same_state(value, other[key]) for key, value in one.items())
-    if isinstance(one, tuple):
-        return all(map(_same_state, one, other))
-    return bool(np.array_equal(one, other))

@@ -20,7 +20,7 @@ from ostinato.graphs.reasons import Reason
 from ostinato.graphs.signature import Signature, TensorSpec
 from ostinato.graphs.signing import close_call
 from ostinato.graphs.state import RandomState, TensorState
-from ostinato.graphs.tree import LEAF, flatten
+from ostinato.graphs.tree import LEAF, flatten, opened
 from ostinato.graphs.watch import Watch
 
 Kind = tuple[object, ...]
@@ -199,6 +199,24 @@ class Bench:
             if structure != child or not same:
                 return f"it changes the {type(value).__name__} given as {name!r}"
             at = end
+        return None
+
+    def returned_container(self, result: object) -> str | None:
+        """Say which list, dict or object among the arguments the latest step returned, if any."""
+        args, kwargs = self.given
+        names = self.job.signature.structure.names
+        given = {
+            id(each): f"{name}.{path}" if path else name
+            for name, value in zip(names, (*args, *kwargs.values()), strict=True)
+            for path, each in opened(value)
+            if not isinstance(each, tuple)  # nobody can change one
+        }
+        for _, each in opened(result):
+            if id(each) in given:
+                return (
+                    f"it returns the {type(each).__name__} given as {given[id(each)]!r} itself, "
+                    "and a replay would return a copy"
+                )
         return None
 
     def restore(self) -> None:

@@ -34,9 +34,12 @@ BOOKKEEPING = frozenset(
 )
 
 
-def is_library(module: str | None) -> bool:
-    """Whether a module of this name belongs to a library that is not walked."""
-    return (module or "").partition(".")[0] in _LIBRARIES
+def is_library(module: object) -> bool:
+    """Whether a module of this name belongs to a library that is not walked.
+
+    What is no name is somebody's own `__module__`, and no library's.
+    """
+    return isinstance(module, str) and module.partition(".")[0] in _LIBRARIES
 
 
 def is_config(value: object) -> bool:
@@ -50,14 +53,16 @@ def is_users_object(value: object) -> bool:
     """Whether `value` is an object whose attributes a run may read, and no library's own."""
     if isinstance(value, Tensor | torch.Generator | types.BuiltinFunctionType):
         return False
-    if not hasattr(value, "__dict__") and not any(slots_of(type(value))):
+    # Without either it holds nothing, as what C made; with no slots it may still have methods.
+    has_slots = any("__slots__" in vars(base) for base in type(value).__mro__)
+    if not hasattr(value, "__dict__") and not has_slots:
         return False
     # Library objects are walked when they may hold tensors that a run reads, such as a KV cache.
     module = type(value).__module__
     return (
         isinstance(value, _HOLDERS)
         or not is_library(module)
-        or module.startswith("transformers.cache_utils")
+        or str(module).startswith("transformers.cache_utils")
         or is_config(value)
     )
 

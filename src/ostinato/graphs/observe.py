@@ -16,16 +16,15 @@ import torch
 from torch import Tensor
 
 from ostinato.graphs.interrupts import signals_wait
-from ostinato.graphs.observe_calls import SEEDED, CallWatcher
+from ostinato.graphs.observe_calls import CallWatcher
 from ostinato.graphs.observe_capturing import as_if_capturing
 from ostinato.graphs.observe_compiled import compiled_code_runs_eagerly
-from ostinato.graphs.observe_draws import generator_states
+from ostinato.graphs.observe_draws import SEEDED, STATE_IS_ASKED, TurnedBack, generator_states
 from ostinato.graphs.observe_fast_paths import watched_as_if_plain
 from ostinato.graphs.observe_host import HostWatcher, hidden_calls_are_seen
 from ostinato.graphs.observe_journal import Journal
 from ostinato.graphs.observe_notes import Escape, Refusal
 from ostinato.graphs.observe_python import PythonWatcher, may_act, python_is_watched
-from ostinato.graphs.reasons import Reason
 from ostinato.graphs.seeds import SeedWatch, default_generators
 from ostinato.graphs.tree import flatten
 
@@ -93,10 +92,12 @@ def observe(
     Capture:
         Unsafe: the run is an eager run. Compiled code inside it runs eagerly meanwhile.
     """
-    seeds = SeedWatch([*default_generators(device), *generators])
-    calls = CallWatcher(inputs, device, seeds, scratch)
+    drawn_from = [*default_generators(device), *generators]
+    seeds, states = SeedWatch(drawn_from), TurnedBack(drawn_from)
+    calls = CallWatcher(inputs, device, seeds, states, scratch)
     python = PythonWatcher(calls.notes)
     seeds.begin()
+    states.look()  # a mark is no draw
     before = generator_states(device)
     try:
         with ExitStack() as watching:
@@ -110,10 +111,10 @@ def observe(
                 watching.enter_context(python_is_watched(python))
             result = step()
         drew = calls.may_draw and generator_states(device) != before
-        if seeds.has_seen_one and not any(each.detail == SEEDED for each in calls.notes.refusals):
-            calls.notes.refusals.append(
-                Refusal(Reason.PYTHON_SIDE_EFFECT, "torch.manual_seed", None, SEEDED)
-            )
+        if seeds.has_seen_one:
+            calls.notes.refuse_generator("torch.manual_seed", SEEDED, has_line=False)
+        if states.look():
+            calls.notes.refuse_generator("set_state", STATE_IS_ASKED, has_line=False)
         if not calls.notes.refusals:
             python.warn()
     except BaseException:

@@ -23,7 +23,7 @@ from ostinato.graphs.aten_calls import (
     written_in,
 )
 from ostinato.graphs.aten_mode import AtenMode
-from ostinato.graphs.observe_draws import is_default, is_same
+from ostinato.graphs.observe_draws import SEEDED, STATE_IS_ASKED, TurnedBack, is_default, is_same
 from ostinato.graphs.observe_journal import Journal
 from ostinato.graphs.observe_notes import Escape, Notes
 from ostinato.graphs.observe_rules import exchanges_memory, is_metadata, opaque, verdict
@@ -32,7 +32,6 @@ from ostinato.graphs.seeds import SeedWatch
 from ostinato.graphs.source_lines import running_line
 
 _COLLECTIVES = frozenset({"c10d", "_c10d_functional", "_dtensor"})
-SEEDED = "the step seeds a random generator, and a replay would draw on instead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +52,7 @@ class CallWatcher(AtenMode):
         inputs: Sequence[Tensor],
         device: torch.device,
         seeds: SeedWatch,
+        states: TurnedBack,
         scratch: frozenset[int] = frozenset(),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -67,6 +67,7 @@ class CallWatcher(AtenMode):
         self.devices: set[torch.device] = set()
         self._device = device
         self._seeds = seeds
+        self._states = states
         self._scratch = scratch
         self._inputs: dict[int, list[int]] = {}
         for index, tensor in enumerate(inputs):
@@ -110,6 +111,8 @@ class CallWatcher(AtenMode):
             self._note_write(func, tensor)
         self._note_draw(func, args, kwargs)
         result = func(*args, **kwargs)
+        if draws(func):
+            self._states.look()
         made = list(tensors_in(result))
         self._judge(func, args, kwargs, taken, written, made)
         if not is_metadata(func):
@@ -167,7 +170,9 @@ class CallWatcher(AtenMode):
         if not draws(func):
             return
         if self._seeds.has_seen_one:
-            self.notes.refuse(Reason.PYTHON_SIDE_EFFECT, str(func), SEEDED)
+            self.notes.refuse_generator(str(func), SEEDED)
+        if self._states.look():
+            self.notes.refuse_generator(str(func), STATE_IS_ASKED)
         self.may_draw = True
         for value in (*args, *kwargs.values()):
             is_private = isinstance(value, torch.Generator) and not is_default(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ostinato.graphs.observe_draws import OF_STATES
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.source_lines import running_line
 
@@ -46,3 +47,9 @@ class Notes:
     def refuse(self, reason: Reason, op: str, detail: str) -> None:
         """Note that the user's line now running cannot be recorded."""
         self.refusals.append(Refusal(reason, op, running_line(), detail))
+
+    def refuse_generator(self, op: str, detail: str, *, has_line: bool = True) -> None:
+        """Note what is done with a random generator, once: the first line says it best."""
+        if not any(refusal.detail in OF_STATES for refusal in self.refusals):
+            where = running_line() if has_line else None
+            self.refusals.append(Refusal(Reason.PYTHON_SIDE_EFFECT, op, where, detail))

@@ -24,8 +24,17 @@ from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+
 from ostinato.graphs.decision import OstinatoWarning
 from ostinato.graphs.libraries import is_library
+from ostinato.graphs.observe_draws import (
+    OF_GENERATORS,
+    SEEDED,
+    SEEDING,
+    STATE_IS_ASKED,
+    is_asked_by_user,
+)
 from ostinato.graphs.observe_notes import Notes
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.source_lines import line_at
@@ -51,13 +60,15 @@ _NAMES = frozenset(
         *_CLOCKS, "now", "utcnow", "today", "print", "open", "write", "writelines", "pprint",
         "debug", "info", "warning", "warning_once", "warn", "error", "exception", "critical", "log",
         "urandom", "uuid1", "uuid4", "token_bytes", "token_hex", "randbits", "SystemRandom",
+        *OF_GENERATORS, "get_rng_state", "set_rng_state", "get_rng_state_all", "set_rng_state_all",
+        "fork_rng", "seed_all", "manual_seed_all",
         "read_text", "read_bytes", "write_text", "write_bytes", "load", "save", "dump",
     }
 )  # fmt: skip
 _BUILTINS = frozenset((*_TOLD, *_REFUSED))
 _IMPORTERS = frozenset({"importlib._bootstrap", "_frozen_importlib"})
 _WATCHED_FROM = "ostinato.graphs.observe"
-_METHODS = frozenset({"write", "now", "utcnow", "today"})
+_METHODS = frozenset({"write", "now", "utcnow", "today"}) | OF_GENERATORS
 _TOLD_IN_PYTHON: dict[CodeType, str] = {logging.Logger.handle.__code__: _LOGS}
 
 
@@ -103,6 +114,10 @@ class PythonWatcher:
         if called in _TOLD:
             if not is_library(frame.f_globals.get("__name__")):  # logging reads the clock, too
                 self._tell(frame, _TOLD[called])
+        elif isinstance(called.__self__, torch.Generator):
+            if is_asked_by_user(frame):
+                detail = SEEDED if called.__name__ in SEEDING else STATE_IS_ASKED
+                self._notes.refuse_generator(called.__name__, detail)
         elif called in _REFUSED:
             if _users_frame(frame) is not None:
                 self._notes.refuse(Reason.PYTHON_SIDE_EFFECT, called.__name__, _REFUSED[called])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import operator
 import struct
+from collections import OrderedDict
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -51,9 +53,29 @@ def same_plain(then: object, now: object) -> bool:
     return bool(then == now)
 
 
+def same_key(then: object, now: object) -> bool:
+    """Whether two equal keys are one to any code: 1, 1.0 and True are not."""
+    if then is now:
+        return True
+    if type(then) is not type(now):
+        return False
+    if isinstance(then, float | complex):
+        return same_plain(then, now)
+    if isinstance(then, tuple | list) and isinstance(now, tuple | list):
+        alike = len(then) == len(now)
+        # As a rule they are the same objects, and this is asked on calls.
+        return alike and (all(map(operator.is_, then, now)) or all(map(same_key, then, now)))
+    if isinstance(then, frozenset) and isinstance(now, frozenset):
+        return then == now and all(any(same_key(one, other) for other in now) for one in then)
+    return bool(then == now)
+
+
 def _bits(*numbers: float) -> bytes:
     return struct.pack(f"{len(numbers)}d", *numbers)
 
+
+LARGEST_CONTAINER = 4096
+"""Of one with more entries only the length is compared."""
 
 ABSENT = NotImplemented
 """Stands for "there is nothing in this place", here and in `_unchanged.c`."""
@@ -82,12 +104,17 @@ class Place:
     name: str
 
     def now(self) -> Any:
-        """Read what is there now."""
-        if isinstance(self.container, dict):
-            return self.container.get(self.key, ABSENT)
-        if isinstance(self.container, list):
-            return self.container[self.key] if self.key < len(self.container) else ABSENT
-        return getattr(self.container, self.key, ABSENT)
+        """Read what is there now; what raises when it is read is `ABSENT`."""
+        # Through the base classes, as in C: a subclass may translate what it is asked.
+        container, key = self.container, self.key
+        try:
+            if isinstance(container, dict):
+                return dict.get(container, key, ABSENT)
+            if isinstance(container, list):
+                return list.__getitem__(container, key)
+            return getattr(container, key, ABSENT)
+        except Exception:  # noqa: BLE001 - the user's, of whatever type
+            return ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +132,23 @@ class Size:
     name: str
     keys: frozenset[str] | None = None
     is_of_weights: bool = False
+
+    def now(self, *, orders_attributes: bool = False) -> int | tuple[Any, ...]:
+        """Return what counts of it now: its length; of a dict whose order counts its keys.
+
+        Args:
+            orders_attributes: Whether the order of attributes counts, too.
+        """
+        held = self.held
+        counts = self.keys is None or orders_attributes
+        if not isinstance(held, dict) or not counts or len(held) > LARGEST_CONTAINER:
+            return len(held)
+        keys = keys_of(held)
+        # One key lies in its place; but it may be equal to another.
+        return keys if len(keys) > 1 or any(type(key) is not str for key in keys) else len(keys)
+
+
+def keys_of(held: dict[Any, Any]) -> tuple[Any, ...]:
+    """Return the keys in their order, whatever a subclass says of itself."""
+    base: Any = OrderedDict if isinstance(held, OrderedDict) else dict
+    return tuple(base.__iter__(held))

@@ -29,7 +29,8 @@ def place(
         asked: The `backend` option.
     """
     given = {spec.device for spec in signature.leaves if isinstance(spec, TensorSpec)}
-    held = {tensor.device for tensor in reached if not _is_anywhere(tensor)}
+    with torch._C.DisableTorchFunctionSubclass():  # a subclass's own may raise
+        held = {tensor.device for tensor in reached if not _is_anywhere(tensor)}
     devices = {device for device in given | held if device.type != "meta"}
     if len(given) == 1 and len(devices) > 1 and next(iter(given)).type == "cpu":
         where = ", ".join(sorted(str(device) for device in held - given))

@@ -79,7 +79,7 @@ class Player:
         if runs_inline():
             return self._fn(*args, **kwargs)
         leaves, structure = self._open(args, kwargs)
-        watch = self._watch_over(leaves, self)
+        watch = self._watch_over(leaves, structure, self)
         situation = self._sign(leaves, structure, watch.training_key())
         occasion = Occasion(situation, leaves, (args, kwargs), watch)
         if situation.signature is not None:
@@ -171,7 +171,7 @@ class Player:
         Nothing is counted. Not one that a shadow replay is due for, nor one whose weights moved.
         """
         leaves, structure = self._open(args, kwargs)
-        watch = self._watch_over(leaves, self)
+        watch = self._watch_over(leaves, structure, self)
         situation = self._sign(leaves, structure, watch.training_key())
         entry = None if situation.signature is None else self._find(situation.signature)
         graph = None if entry is None else entry.graph
@@ -219,7 +219,7 @@ class Player:
     def warm(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Decision:
         """Record one signature without answering or changing anything."""
         leaves, structure = self._open(args, kwargs)
-        watch = self.watches.over(leaves, self)
+        watch = self.watches.over(leaves, structure, self)
         situation = self._sign(leaves, structure, watch.training_key())
         occasion = Occasion(situation, leaves, (args, kwargs), watch)
         return self._admission.warm(occasion, self.drop_all)

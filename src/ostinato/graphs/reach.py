@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
@@ -27,6 +26,7 @@ from ostinato.graphs.held_by import held_by
 from ostinato.graphs.libraries import is_users_object
 from ostinato.graphs.outlets import OUTLETS, methods_of_outlet
 from ostinato.graphs.places import Place
+from ostinato.graphs.random_states import RANDOMS, try_state
 from ostinato.graphs.reach_code import (
     open_class,
     open_function,
@@ -47,8 +47,6 @@ from ostinato.graphs.trail import Trail
 
 __all__ = ["Reach", "reach"]
 
-_RANDOMS = (random.Random, np.random.Generator, np.random.RandomState)
-
 
 def reach(*roots: object) -> Reach:
     """Walk from `roots` and return what their runs may read."""
@@ -62,7 +60,9 @@ def reach(*roots: object) -> Reach:
     for hooks in of_all:
         open_hooks(trail, hooks, "the hooks of all modules")
     while trail.ahead or _name_more(trail):
-        _open(trail, *trail.ahead.popleft())
+        value, name = trail.ahead.popleft()
+        with trail.trying(value, name):
+            _open(trail, value, name)
     return _settled(trail)
 
 
@@ -71,16 +71,19 @@ def _name_more(trail: Trail) -> bool:
     from_parts = _composed(trail) if trail.found.reads_any_name else frozenset()
     trail.found.read_positions()
     for kind in trail.found.classes:
-        open_methods(trail, kind, from_parts)
+        with trail.trying(kind, "its methods"):
+            open_methods(trail, kind, from_parts)
     for module in trail.python_modules:
-        open_parts(trail, module)
+        with trail.trying(module, "its parts"):
+            open_parts(trail, module)
     return bool(trail.ahead)
 
 
 def _composed(trail: Trail) -> frozenset[str]:
     """The methods that may be what a computed name names: a string shows a part of theirs."""
     places = (*trail.found.places, *(place for _, place in trail.plain))
-    words = {place.value for place in places if isinstance(place.value, str)}
+    # The bare text: a subclass of `str` may not be hashable.
+    words = {str.__str__(each.value) for each in places if issubclass(type(each.value), str)}
     names = (name for kind in trail.found.classes for name in vars(kind))
     return composed(names, words, trail.parts)
 
@@ -101,7 +104,8 @@ def _open(trail: Trail, value: Any, name: str) -> None:
         open_subclass(trail, value, name)
     elif isinstance(value, random.SystemRandom):
         found.names.add("urandom")  # it has no state: what it draws is seen as it is drawn
-    elif isinstance(value, _RANDOMS):
+    elif isinstance(value, RANDOMS):
+        try_state(value)
         found.randoms.append(value)
     elif isinstance(value, torch.Generator):
         found.generators.append(value)
@@ -136,13 +140,13 @@ def _settled(trail: Trail) -> Reach:
         read |= names
     found.read_environment()
     found.iterators = [each for each in found.iterators if found.may_name(each[0])]
+    found.unreadable = [each for each in found.unreadable if found.may_name(each[0])]
     found.unwatched = [each for each in found.unwatched if found.may_name(each[0])]
     # Comparing these takes a microsecond, so only those that the code names.
-    found.contents = [
-        (name, Contents(held))
-        for name, held in trail.changing
-        if found.may_name(name) and found.may_read(trail.key_of.get(id(held), "forward"))
-    ]
+    for name, held in trail.changing:
+        if found.may_name(name) and found.may_read(trail.key_of.get(id(held), "forward")):
+            with trail.trying(held, name):
+                found.contents.append((name, Contents(held)))
     found.places += [Place(each, "now", each.now, name) for name, each in found.contents]
     found.outlets = [
         (name, held)

@@ -19,6 +19,7 @@ from ostinato.graphs.reading import (
     names_of_class,
     names_read,
     names_stored,
+    variables_read,
 )
 from ostinato.graphs.trail import Trail
 
@@ -67,10 +68,14 @@ def _open_globals(trail: Trail, function: types.FunctionType) -> None:
     for variable in sorted(globals_read(function)):
         if variable in names and not variable.startswith("__"):
             held = names[variable]
-            if is_worth_watching(held):
-                trail.place(names, variable, held, f"{variable} (a global)")
-            else:
-                (trail.visit if variable in asked else trail.add)(held, variable)
+            with trail.trying(held, variable):
+                if is_worth_watching(held):
+                    trail.place(names, variable, held, f"{variable} (a global)")
+                else:
+                    (trail.visit if variable in asked else trail.add)(held, variable)
+    for variable in sorted(variables_read(function.__code__) - names.keys()):
+        if not variable.startswith("__"):  # nowhere, or a builtin that a global would hide
+            trail.place_once(Place(names, variable, ABSENT, f"{variable} (a global)"))
     for module in modules_found(function):
         trail.add(module, module.__name__)
     for variable in globals_stored(function.__code__):
@@ -80,7 +85,7 @@ def _open_globals(trail: Trail, function: types.FunctionType) -> None:
 
 def _may_be_patched(trail: Trail, function: types.FunctionType) -> None:
     for place in patchable(function):
-        trail.patchable(place)
+        trail.place_once(place)
 
 
 def open_class(trail: Trail, kind: type) -> None:
@@ -89,8 +94,8 @@ def open_class(trail: Trail, kind: type) -> None:
         if issubclass(kind, nn.Module):
             _open_library_class(trail, kind)
         return
-    trail.found.classes.append(kind)
     entries = entries_of(kind)
+    trail.found.classes.append(kind)
     trail.found.sizes.append(Size(entries, f"{own_name(kind)}.", frozenset(entries)))
     for key, held in list(entries.items()):
         if key.startswith("__") or isinstance(held, DESCRIPTORS):
@@ -134,8 +139,10 @@ def open_python_module(trail: Trail, module: types.ModuleType) -> None:
     if is_library(module.__name__):
         return
     trail.python_modules.append(module)
+    entries = vars(module)
+    trail.found.sizes.append(Size(entries, f"{module.__name__}.", frozenset(entries)))
     for key, held in list(vars(module).items()):
-        if isinstance(held, PLAIN) and not key.startswith("__"):
+        if isinstance(key, str) and isinstance(held, PLAIN) and not key.startswith("__"):
             trail.attribute(vars(module), key, held, f"{module.__name__}.{key}")
 
 

@@ -9,11 +9,11 @@ from torch import nn
 from ostinato.class_name import class_name, own_name
 from ostinato.graphs.contents import UNORDERED, is_fixed, too_large
 from ostinato.graphs.libraries import BOOKKEEPING, is_config, is_library, slots_of
-from ostinato.graphs.places import ABSENT, Size
+from ostinato.graphs.places import ABSENT, LARGEST_CONTAINER, Size
 from ostinato.graphs.reading import ANY_NAME, ENTRIES, names_of_class
 from ostinato.graphs.trail import Trail
 
-_LARGEST_CONTAINER = 4096
+_LONGEST_PATH = 400
 _MODULE_INTERNALS = frozenset(vars(nn.Module())) | {"training"}
 
 
@@ -34,6 +34,7 @@ def open_module(trail: Trail, module: nn.Module, name: str) -> None:
     for hooks in (module._forward_hooks, module._forward_pre_hooks):
         open_hooks(trail, hooks, f"{prefix}hooks")
     _open_attributes(trail, module, vars(module), prefix)
+    trail.visit(type(module), own_name(type(module)))
 
 
 def open_hooks(trail: Trail, hooks: dict[int, Any], name: str) -> None:
@@ -48,12 +49,17 @@ def open_container(trail: Trail, value: Any, name: str) -> None:
     if not isinstance(value, tuple | frozenset):
         trail.found.containers.append((name or class_name(value), value))
         trail.found.sizes.append(Size(value, name or class_name(value)))
-    if len(value) > _LARGEST_CONTAINER:
+    if len(value) > LARGEST_CONTAINER:
         return
     if isinstance(value, dict | list):
-        items = value.items() if isinstance(value, dict) else enumerate(value)
-        for key, held in list(items):
-            trail.place(value, key, held, f"{name}[{key!r}]")
+        # Through the base classes, as in C: a subclass may translate what it is asked.
+        entries = list(
+            dict.items(value) if isinstance(value, dict) else enumerate(list.__iter__(value))
+        )
+        for key, held in entries:
+            if type(key) is not str:
+                trail.add(key, name)
+            trail.place(value, key, held, f"{name}[{key!r}]" if len(name) < _LONGEST_PATH else name)
     else:
         for held in list(value):
             trail.add(held, name)
@@ -85,9 +91,11 @@ def open_object(trail: Trail, value: Any, name: str) -> None:
     prefix = f"{name}." if name else f"{class_name(value)}."
     if isinstance(attributes := getattr(value, "__dict__", None), dict):
         _open_attributes(trail, value, attributes, prefix)
+    own = _names_of(trail, type(value))
     for slot in slots_of(type(value)):
         held = getattr(value, slot, ABSENT)
-        trail.attribute(value, slot, held, f"{prefix}{slot}")
+        trail.attribute(value, slot, held, f"{prefix}{slot}", own)
+    trail.visit(type(value), own_name(type(value)))
 
 
 def _open_attributes(trail: Trail, owner: object, attributes: dict[str, Any], prefix: str) -> None:
@@ -102,7 +110,6 @@ def _open_attributes(trail: Trail, owner: object, attributes: dict[str, Any], pr
     for key, held in list(attributes.items()):
         if key not in skipped:
             trail.attribute(attributes, key, held, f"{prefix}{key}", own)
-    trail.visit(kind, own_name(kind))
 
 
 def _names_of(trail: Trail, kind: type) -> frozenset[str]:

@@ -70,6 +70,7 @@ class Reach:
         iterators: Iterators that the code may advance, with their path: they cannot be put back.
         outlets: Queues, files and the like that the code may use, with their path: nor can they.
         unwatched: Arrays that the code may read, with their path, and why they cannot be compared.
+        unreadable: Objects that raise when they are looked into, with their path, and what is said.
         contents: Arrays, sets and deques whose contents are compared, with their path.
         names: Every attribute name that may be read.
         reads_any_name: Whether an attribute of any name may be read besides.
@@ -89,6 +90,7 @@ class Reach:
     iterators: list[tuple[str, object]] = field(default_factory=list)
     outlets: list[tuple[str, object]] = field(default_factory=list)
     unwatched: list[tuple[str, str]] = field(default_factory=list)
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
     contents: list[tuple[str, Contents]] = field(default_factory=list)
     names: set[str] = field(default_factory=lambda: set(CALLED_BY_PYTHON))
     reads_any_name: bool = False
@@ -125,7 +127,7 @@ class Reach:
             self.places.append(Place(held, key, value, f"os.environ[{key!r}]"))
 
     def tensors(self) -> Iterator[Tensor]:
-        """Yield each tensor held in a place."""
+        """Yield each tensor held in a place; an object that only says that it is one is none."""
         for place in self.places:
-            if isinstance(place.value, Tensor):
+            if issubclass(type(place.value), Tensor):
                 yield place.value

@@ -142,6 +142,17 @@ def globals_stored(code: types.CodeType) -> frozenset[str]:
     return frozenset(names)
 
 
+@functools.cache
+def variables_read(code: types.CodeType) -> frozenset[str]:
+    """Return the names that `code`, and code nested in it, look up among globals and builtins."""
+    loads = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+    names = {i.argval for i in dis.get_instructions(code) if i.opname in loads}
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names |= variables_read(constant)
+    return frozenset(names)
+
+
 def line_storing(functions: Iterable[types.FunctionType], name: str) -> str | None:
     """Return the first line that assigns an attribute or variable called `name`, or None."""
     for function in functions:

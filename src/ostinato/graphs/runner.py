@@ -23,6 +23,7 @@ from ostinato.graphs.player import Player
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.report import Report
 from ostinato.graphs.reporting import report_on
+from ostinato.graphs.tree import LEAF
 from ostinato.graphs.watch import Change
 from ostinato.graphs.weights import copy_into, find_module
 
@@ -113,7 +114,7 @@ class Runner(Generic[P, R]):
             UsageError: OST1013, names or shapes differ, and nothing was changed; OST1014, the
                 callable does not reach exactly one module.
         """
-        module = find_module(self._player.watches.over((), self._player).modules)
+        module = find_module(self._player.watches.over((), LEAF, self._player).modules)
         with ExitStack() as replays_held_back:
             graphs = sorted(self._store.graphs(), key=lambda graph: graph.graph_id)
             for graph in graphs:  # in one order, so that two threads cannot block each other

@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ostinato.class_name import class_name
 from ostinato.graphs.agreement import disagreement
 from ostinato.graphs.aten_calls import storage_id
 from ostinato.graphs.fitting import Call
 from ostinato.graphs.graph import Graph
 from ostinato.graphs.interrupts import run_interruptibly, signals_wait
-from ostinato.graphs.other_values import leak
+from ostinato.graphs.other_values import Written, leak
 from ostinato.graphs.padding import poison
 from ostinato.graphs.signing import close_call
 from ostinato.graphs.state import RandomState, TensorState
@@ -46,11 +47,23 @@ def compare(
         TensorState(written_state),
         RandomState(device, graph.generators),
     )
-    mine, written = _replay(graph, leaves, sizes)
+    given_then = _written_leaves(graph, leaves) if not graph.is_padding_checked else {}
+    args, kwargs = call
+    try:
+        mine, written = _replay(graph, leaves, sizes)
+    except Exception as error:  # noqa: BLE001 - of a kernel that does not take the padding
+        for state in before:
+            state.restore()
+        told = graph.inputs.told_of_padding(leaves, graph.signature.structure.paths)
+        words = f"the replay raised {class_name(error)}: {error}".splitlines()[0]
+        failed = f"{words}; {told}" if told else words
+        return run_interruptibly(fn, args, kwargs), failed
     moved = [tensor.detach().clone() for tensor in written_state]
     for state in before:
         state.restore()
-    args, kwargs = call
+    # Autocast keeps cast weights for its whole block, also of weights that changed since; a replay
+    # casts anew. Without them both runs see the weights as they are.
+    torch.clear_autocast_cache()
     eager = run_interruptibly(fn, args, kwargs)
     if graph.draws:
         return eager, None
@@ -67,26 +80,59 @@ def compare(
         found = disagreement(moved, now, names) or _grown_apart(
             before[0], written_state, moved, names
         )
-    if found is None and not (graph.is_padding_checked or written or moved):
-        found = _leak_beside_others(graph, leaves, sizes, fn)
+    if found is None and not graph.is_padding_checked:
+        own = Written(written_state, before[0])
+        found = _leak_beside_others(graph, leaves, given_then, sizes, fn, own)
     return eager, found
 
 
 def _leak_beside_others(
-    graph: Graph, leaves: Sequence[object], sizes: Sequence[int], fn: Callable[..., Any]
+    graph: Graph,
+    leaves: Sequence[object],
+    given_then: dict[int, Tensor],
+    sizes: Sequence[int],
+    fn: Callable[..., Any],
+    state: Written,
 ) -> str | None:
-    padded = {id(static) for static, _, _ in graph.inputs.padded_tails(leaves)}
+    """Compare on other values; tensors of the caller's that the function writes are state, too."""
+    tails = graph.inputs.padded_tails(leaves)
+    padded = {id(static) for static, _, _ in tails}
     bucketed = [i for i, static in enumerate(graph.inputs.leaves) if id(static) in padded]
+    is_padded = any(static.shape[dim] > start for static, dim, start in tails)
+    if not is_padded or not all(map(graph.inputs.is_apart, given_then)):
+        return None  # copies would not share memory as the caller's tensors do
 
     def eager(others: Sequence[object]) -> object:
-        args, kwargs = close_call(graph.signature.structure, others)
-        return run_interruptibly(fn, args, kwargs)
+        own = list(others)
+        copies = []
+        for leaf in given_then:  # a replay starts from the same
+            tensor = others[leaf]
+            assert isinstance(tensor, Tensor)
+            own[leaf] = tensor.clone()
+            copies.append(own[leaf])
+        args, kwargs = close_call(graph.signature.structure, own)
+        return {"result": run_interruptibly(fn, args, kwargs), "written": copies}
+
+    def replay(others: Sequence[object]) -> Sequence[object]:
+        results, written = _replay(graph, others, sizes)
+        return [*results, *written]
 
     try:
-        return leak(leaves, bucketed, lambda others: _replay(graph, others, sizes)[0], eager)
+        return leak(leaves, bucketed, replay, eager, state, given_then)
     finally:
         graph.inputs.forget_padding()
         graph.inputs.fill(leaves)
+
+
+def _written_leaves(graph: Graph, leaves: Sequence[object]) -> dict[int, Tensor]:
+    """Return what the caller's tensors hold that a run is about to write, by leaf."""
+    written = {}
+    for index in sorted(graph.written_inputs):
+        leaf = graph.inputs.leaf_of[index]
+        tensor = leaves[leaf]
+        assert isinstance(tensor, Tensor)
+        written[leaf] = tensor.detach().clone()
+    return written
 
 
 def _grown_apart(

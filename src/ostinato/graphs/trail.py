@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import types
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ostinato.class_name import class_name, own_name
 from ostinato.graphs.contents import BUFFERS, UNORDERED
+from ostinato.graphs.libraries import is_library
 from ostinato.graphs.places import PLAIN, Place, entries_of
 from ostinato.graphs.reached import Reach
 
@@ -44,21 +47,52 @@ class Trail:
         self._seen: set[int] = set()
         self._keep: list[object] = []  # ids stay valid while the walk lasts
         self._methods: set[tuple[type, str]] = set()
-        self._patchable: set[tuple[int, str]] = set()
+        self._places: set[tuple[int, str]] = set()
 
     def add(self, value: object, name: str) -> None:
         """Have `value` opened; whoever holds a class may make an object of it."""
-        if isinstance(value, type):
-            self.made.update(value.__mro__)
-            self.visit(type(value), class_name(value))
-        self.visit(value, name)
+        try:
+            if isinstance(value, type):
+                self.made.update(value.__mro__)
+                self.visit(type(value), class_name(value))
+            self.visit(value, name)
+        except Exception as error:  # noqa: BLE001 - of a `__class__` that is a property
+            self.give_up(value, name, error)
+
+    def give_up(self, value: object, name: str, error: Exception) -> None:
+        """Note that a user's own method raised when `value` was looked into."""
+        what = f"the {class_name(value)} {name}".rstrip()
+        told = f"{what}, which raises {class_name(error)} when it is looked into"
+        self.found.unreadable.append((name, told))
+
+    @contextmanager
+    def trying(self, value: object, name: str) -> Iterator[None]:
+        """Give `value` up where one of its methods raises in the block: `__len__`, a property."""
+        found = self.found
+        lists: tuple[list[Any], ...] = (
+            found.places, found.sizes, found.holders, found.containers, found.stored, self.plain
+        )  # fmt: skip
+        lengths = [len(each) for each in lists]
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the user's, of whatever type
+            for each, length in zip(lists, lengths, strict=True):
+                del each[length:]  # what was half opened would raise at every call
+            self.give_up(value, name, error)
 
     def visit(self, value: object, name: str) -> None:
-        """Have `value` opened, once."""
-        if not self.was_seen(value) and not isinstance(value, PLAIN):
+        """Have `value` opened, once; of a plain one its class, if that may have methods."""
+        if isinstance(value, PLAIN):
+            self._visit_class(type(value))
+        elif not self.was_seen(value):
             self._seen.add(id(value))
             self._keep.append(value)
             self.ahead.append((value, name))
+
+    def _visit_class(self, kind: type) -> None:
+        """Have the class of a member of an `Enum`, or of a kind of number or string, opened."""
+        if kind.__module__ != "builtins" and not is_library(kind.__module__):
+            self.visit(kind, own_name(kind))
 
     def was_seen(self, value: object) -> bool:
         """Whether `value` was met before."""
@@ -82,12 +116,17 @@ class Trail:
         Args:
             own: Names that the code of its owner reads, whatever other code does.
         """
-        if isinstance(held, PLAIN):
-            self.plain.append((own, Place(container, key, held, name)))
-        else:
+        try:
+            if isinstance(held, PLAIN):
+                self.visit(held, name)
+                self.plain.append((own, Place(container, key, held, name)))
+                return
             if isinstance(held, UNORDERED + BUFFERS):
                 self.key_of.setdefault(id(held), key)
-            self.place(container, key, held, name)
+        except Exception as error:  # noqa: BLE001 - as in `add`
+            self.give_up(held, name, error)
+            return
+        self.place(container, key, held, name)
 
     def method(self, kind: type, name: str) -> None:
         """Watch what a class may be given anew: a method of any sort, a property."""
@@ -98,9 +137,9 @@ class Trail:
                 place = Place(entries, name, entries[name], f"{own_name(kind)}.{name}")
                 self.found.places.append(place)
 
-    def patchable(self, place: Place) -> None:
-        """Watch a function of a library that somebody may exchange, once."""
+    def place_once(self, place: Place) -> None:
+        """Watch a place that several functions go by: a function of a library, an absent global."""
         where = (id(place.container), place.key)
-        if where not in self._patchable:
-            self._patchable.add(where)
+        if where not in self._places:
+            self._places.add(where)
             self.place(place.container, place.key, place.value, place.name)

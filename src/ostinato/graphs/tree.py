@@ -19,6 +19,8 @@ from torch import Size, Tensor
 from torch.nn import Parameter
 from torch.utils import _pytree as torch_pytree
 
+from ostinato.graphs.places import same_key
+
 Children = list[tuple[str, object]]
 Rebuild = Callable[[Any, Sequence[object]], object]
 
@@ -39,6 +41,7 @@ class Structure:
     names: tuple[str, ...]
     children: tuple[Structure, ...]
     _hash: int = field(init=False, repr=False)
+    _kinds: tuple[type, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         # A structure is part of the key that every call looks up; it is hashed once.
@@ -56,9 +59,25 @@ class Structure:
             and self._hash == other._hash
             and self.kind is other.kind
             and self.names == other.names
-            and bool(self.context == other.context)
+            and same_key(self.context, other.context)
             and self.children == other.children
         )
+
+    @property
+    def kinds(self) -> tuple[type, ...]:
+        """The types of the nodes and of their keys, outermost first, each once; found out once."""
+        if self._kinds is None:
+            kinds = dict.fromkeys(self._kinds_inside())
+            object.__setattr__(self, "_kinds", tuple(kinds))
+        assert self._kinds is not None
+        return self._kinds
+
+    def _kinds_inside(self) -> Iterator[type]:
+        if self.kind is not None:
+            yield self.kind
+            yield from _types_in(self.context)
+            for child in self.children:
+                yield from child.kinds
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -85,6 +104,17 @@ class Structure:
             return next(stream)
         parts = [child._build(stream) for child in self.children]
         return _REBUILD.get(self.kind, _rebuild_other)(self, parts)
+
+
+def _types_in(keys: object) -> Iterator[type]:
+    if isinstance(keys, type):
+        yield keys
+    elif isinstance(keys, tuple | frozenset | list):
+        yield type(keys)
+        for key in keys:
+            yield from _types_in(key)
+    else:
+        yield type(keys)
 
 
 _END = object()
@@ -126,7 +156,7 @@ def reopen(value: object, expected: Structure, leaves: list[object]) -> bool:
         return False
     children = expected.children
     if kind is dict:
-        if tuple(value) != expected.context:  # type: ignore[arg-type]
+        if not same_key(tuple(value), expected.context):  # type: ignore[arg-type]
             return False
         parts: Any = value.values()  # type: ignore[attr-defined]
     elif kind is list or kind is tuple:
@@ -210,7 +240,7 @@ class _Opaque:
     context: Any
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Opaque) and bool(self.context == other.context)
+        return isinstance(other, _Opaque) and same_key(self.context, other.context)
 
     def __hash__(self) -> int:
         return hash(type(self.context))

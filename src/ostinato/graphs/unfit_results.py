@@ -105,12 +105,19 @@ def _refuse_made_parameters(
 
 
 def _refuse_held(result: object, observed: object) -> None:
-    """Refuse a container that two runs return: it is the callable's own, and a replay makes a copy.
+    """Refuse a container that two runs return, or one run twice: a replay makes a copy of each.
 
-    What the caller writes into a copy, the callable would not see.
+    What the caller writes into a copy, the callable, or the other place, would not see.
     """
     before = {id(each) for _, each in opened(observed) if not isinstance(each, tuple)}
+    places: dict[int, str] = {}
     for path, each in opened(result):
+        if not isinstance(each, tuple) and places.setdefault(id(each), path) != path:
+            raise _unfit(
+                f"{places[id(each)]} and {path} are one {type(each).__name__}, "
+                "and a replay would return two",
+                Reason.UNSUPPORTED_OUTPUT,
+            )
         if id(each) in before:
             raise _unfit(
                 f"{path or 'the result'} is a {type(each).__name__} that the function keeps and "

@@ -10,7 +10,9 @@ Where it is, `recall.py` asks for both and for the call itself at once.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +21,7 @@ from torch import Tensor, nn
 
 from ostinato.graphs import quick_look
 from ostinato.graphs.contents import Contents
-from ostinato.graphs.places import ABSENT, PLAIN, Place, Size, same_plain
+from ostinato.graphs.places import ABSENT, PLAIN, Place, Size, keys_of, same_key, same_plain
 from ostinato.graphs.reach import Reach, reach
 from ostinato.graphs.reasons import Reason
 
@@ -38,7 +40,14 @@ class PlacesInPython:
             container, key, expected = flat[at : at + 3]
             if Place(container, key, expected, "").now() is not expected:
                 return False
-        return all(len(sizes[at]) == sizes[at + 1] for at in range(0, len(sizes), 2))
+        return all(_is_as_large(sizes[at], sizes[at + 1]) for at in range(0, len(sizes), 2))
+
+
+def _is_as_large(held: Any, then: int | tuple[Any, ...]) -> bool:
+    if isinstance(then, int):
+        return len(held) == then
+    now = keys_of(held)
+    return len(now) == len(then) and all(map(operator.is_, now, then))
 
 
 _EXCHANGE: Any = getattr(Tensor, "__dlpack_c_exchange_api__", None)
@@ -81,7 +90,11 @@ class Compared:
         self.laid_out = lay_out(places, sizes)
 
     def hold(self) -> bool:
-        return bool(holds(self.laid_out))
+        """Whether all is as it was; what can no longer be read is not."""
+        try:
+            return bool(holds(self.laid_out))
+        except Exception:  # noqa: BLE001 - of a key's `__hash__`, a slot's property
+            return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +138,14 @@ class Watch:
         # One assignment: another thread must not see new places with old sizes.
         self._compared = Compared(
             tuple(part for place in found.places for part in _as_laid_out(place)),
-            tuple(part for size in found.sizes for part in (size.held, len(size.held))),
+            tuple(part for size in found.sizes for part in (size.held, _now(size, found))),
         )
         self._read_training()
 
     # The training flags are part of the signature, not a change: train() and eval() may alternate.
 
     def _read_training(self) -> tuple[bool, ...]:
-        flags = tuple(module.training for _, module in self.modules)
+        flags = tuple(_training(module) for _, module in self.modules)
         expected = tuple(
             part
             for (_, module), flag in zip(self.modules, flags, strict=True)
@@ -163,7 +176,7 @@ class Watch:
                 continue
             return Change(_reason_of(place.value, now), _told(place, now), place.name)
         for size, then in zip(found.sizes, sizes[1::2], strict=True):
-            if len(size.held) != then and (text := _grown(size, then, found)):
+            if not same_key(then, _now(size, found)) and (text := _grown(size, then, found)):
                 reason = Reason.WEIGHTS_MOVED if size.is_of_weights else Reason.ATTRIBUTE_CHANGED
                 return Change(reason, text, size.name)
         self.look_again()  # no change that counts: compare with the new objects from now on
@@ -175,7 +188,8 @@ class Watch:
             return
         places, sizes = list(self.found.places), self._compared.sizes
         is_small = all(
-            len(size.held) == then for size, then in zip(self.found.sizes, sizes[1::2], strict=True)
+            same_key(then, _now(size, self.found))
+            for size, then in zip(self.found.sizes, sizes[1::2], strict=True)
         )
         for index, place in enumerate(places):
             now = place.now()
@@ -187,6 +201,17 @@ class Watch:
             self._take(replace(self.found, places=places))
         else:
             self._look()
+
+
+def _now(size: Size, found: Reach) -> int | tuple[Any, ...]:
+    return size.now(orders_attributes=found.reads_any_name)
+
+
+def _training(module: nn.Module) -> bool:
+    try:
+        return module.training
+    except Exception:  # noqa: BLE001 - a property of the user's; eager code finds out itself
+        return False
 
 
 _FACTS = ("grad", "requires_grad")
@@ -203,13 +228,12 @@ def _with_facts(found: Reach) -> Reach:
         for place in found.places
         if not (isinstance(place.container, Tensor) and place.key in _FACTS)
     ]
-    facts = [
-        Place(place.value, name, getattr(place.value, name), f"{place.name}.{name}")
-        for place in places
-        if isinstance(place.value, Tensor) and place.value.is_leaf
-        for name in asked
-    ]
-    return replace(found, places=places + facts)
+    for place in [place for place in places if issubclass(type(place.value), Tensor)]:
+        with suppress(Exception):  # a subclass of the user's may refuse to say it, in a run as well
+            if place.value.is_leaf:
+                told = [(name, getattr(place.value, name)) for name in asked]
+                places += [Place(place.value, n, fact, f"{place.name}.{n}") for n, fact in told]
+    return replace(found, places=places)
 
 
 def _as_laid_out(place: Place) -> tuple[Any, Any, Any]:
@@ -234,10 +258,13 @@ def _told(place: Place, now: object) -> str:
     return f"{place.name} was {'set' if then is ABSENT else 'replaced by another object'}"
 
 
-def _grown(size: Size, then: int, found: Reach) -> str | None:
-    """Say how a container's length changed; None for new attributes that no run reads."""
+def _grown(size: Size, then: int | tuple[Any, ...], found: Reach) -> str | None:
+    """Say how a container's length or order changed; None for new attributes that no run reads."""
+    now, before = len(size.held), then if isinstance(then, int) else len(then)
+    if now == before:
+        return f"{size.name.rstrip('.')} has other keys, or in another order"
     if size.keys is None:
-        return f"{size.name} has {len(size.held)} entries, had {then}"
+        return f"{size.name} has {now} entries, had {before}"
     for name in size.held:
         if name not in size.keys and found.may_read(name):
             return f"{size.name}{name} was set"

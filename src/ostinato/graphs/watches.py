@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ostinato.graphs.fitting import objects_in
+from ostinato.graphs.given_classes import classes_in
 from ostinato.graphs.graph import Graph
+from ostinato.graphs.tree import Structure
 from ostinato.graphs.watch import Change, Watch
 
 _MOST_WATCHES = 32
@@ -43,9 +45,9 @@ class Watches:
 
     # The owner is passed in, not kept: a cycle would keep device memory until the collector runs.
 
-    def over(self, leaves: Sequence[object], owner: Owner) -> Watch:
-        """Return the watch over the callable and the objects among `leaves`, seen to."""
-        objects = objects_in(leaves)
+    def over(self, leaves: Sequence[object], structure: Structure, owner: Owner) -> Watch:
+        """Return the watch over the callable, and objects and classes of a call, seen to."""
+        objects = (*objects_in(leaves), *classes_in(leaves, structure))
         watch = self._watches.get(tuple(map(id, objects)) if objects else ())
         if watch is None:
             watch = self._begin(objects)
