@@ -104,7 +104,7 @@ def test_a_trace_and_a_closed_loop_are_measured_beside_the_engine_alone(
 ) -> None:
     words = ("--model", "smollm2-135m", "--tiny", "--beside", "--streams", "2", "--new", "16",
              "--prompt", "8", "--speeds", "20,full", "--seconds", "10", "--max-len", "64",
-             "--clients", "1")  # fmt: skip
+             "--rising", "0", "--clients", "1")  # fmt: skip
     code, shown, err = run(capfd, *words)
     assert code == 0, err
     closed, paced, full = json.loads(shown.splitlines()[-1])["rows"]

@@ -159,7 +159,7 @@ def test_what_is_no_text_is_refused(served: Front) -> None:
     with http_client(served.port) as http:
         bad = np.array([b"\xff\xfe"], dtype=np.object_)
         one = triton_http.InferInput("text_input", [1], "BYTES").set_data_from_numpy(bad)
-        with pytest.raises(InferenceServerException, match="no UTF-8"):
+        with pytest.raises(InferenceServerException, match="'text_input' is not written in UTF-8"):
             http.infer("tiny", [one])
         number = triton_http.InferInput("text_input", [1], "INT32")
         number.set_data_from_numpy(np.ones(1, np.int32))

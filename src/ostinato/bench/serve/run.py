@@ -172,12 +172,13 @@ def _check_counted(
     level: Level, plans: Sequence[list[list[Planned]]], options: ServeOptions
 ) -> None:
     """Refuse a load that would say nothing: in bursts, minutes may pass without a request."""
+    lasts_s = options.seconds / (level.size if level.kind is Kind.TRACE else 1)
     for streams in plans:
         if not any(one.is_counted for stream in streams for one in stream):
             raise _wrong(
                 f"of {level} no request is counted: {sum(map(len, streams))} come in "
-                f"{options.seconds:g} s, none of them after the first {options.rising:g}",
-                "pass more --seconds, or less --rising",
+                f"{lasts_s:g} s, none of them after the first {options.rising:g}",
+                "pass more --seconds, which are the trace's own, or less --rising",
             )
 
 
