@@ -5,8 +5,12 @@ A replay runs no Python, so such a forward runs eagerly, with a warning that nam
 
 from __future__ import annotations
 
+import contextvars
+import dataclasses
 import random
+import threading
 import warnings
+from collections import ChainMap, UserDict, UserList
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -134,6 +138,134 @@ def test_a_hook_that_collects_activations_collects_every_one(device: torch.devic
     assert len(collected) == len(xs)
     for x, seen in zip(xs, list(collected), strict=True):
         torch.testing.assert_close(seen, nn.functional.linear(x, module[0].weight, module[0].bias))
+
+
+class Slotted:
+    __slots__ = ("last", "unset")
+
+    def __init__(self) -> None:
+        self.last: Any = None
+
+
+@dataclasses.dataclass(slots=True)
+class Stats:
+    last: Any = None
+
+
+CURRENT: contextvars.ContextVar[Any] = contextvars.ContextVar("current", default=None)
+
+
+class Elsewhere(nn.Module):
+    """Stores what it computed where no `vars(self)` shows it."""
+
+    def __init__(self, store: Callable[[Any, Tensor], None]) -> None:
+        super().__init__()
+        self.store = store
+        self.linear = nn.Linear(3, 3).requires_grad_(False)
+        self.register_buffer("buffer", torch.zeros(1))
+        self.slotted, self.stats = Slotted(), Stats()
+        self.local = threading.local()
+        self.chain: Any = ChainMap({}, {})
+        self.own: Any = UserDict()
+        self.listed: Any = UserList([None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        self.store(self, y)
+        return y.relu()
+
+
+def on_a_tensor(m: Any, y: Tensor) -> None:
+    m.buffer.last = y
+
+
+def on_a_weight(m: Any, y: Tensor) -> None:
+    m.linear.weight.last = y
+
+
+def in_a_slot(m: Any, y: Tensor) -> None:
+    m.slotted.last = y
+
+
+def in_an_unset_slot(m: Any, y: Tensor) -> None:
+    m.slotted.unset = y
+
+
+def in_a_dataclass_with_slots(m: Any, y: Tensor) -> None:
+    m.stats.last = y
+
+
+def for_this_thread(m: Any, y: Tensor) -> None:
+    m.local.last = y
+
+
+def in_a_context_variable(_: Any, y: Tensor) -> None:
+    CURRENT.set(y)
+
+
+def in_a_chain_of_dicts(m: Any, y: Tensor) -> None:
+    m.chain["last"] = y
+
+
+def in_a_dict_in_python(m: Any, y: Tensor) -> None:
+    m.own["last"] = y
+
+
+def in_a_list_in_python(m: Any, y: Tensor) -> None:
+    m.listed[0] = y
+
+
+STORES: dict[Callable[[Any, Tensor], None], Callable[[Any], Any]] = {
+    on_a_tensor: lambda m: m.buffer.last,
+    on_a_weight: lambda m: m.linear.weight.last,
+    in_a_slot: lambda m: m.slotted.last,
+    in_an_unset_slot: lambda m: m.slotted.unset,
+    in_a_dataclass_with_slots: lambda m: m.stats.last,
+    for_this_thread: lambda m: m.local.last,
+    in_a_context_variable: lambda m: CURRENT.get(),
+    in_a_chain_of_dicts: lambda m: m.chain["last"],
+    in_a_dict_in_python: lambda m: m.own["last"],
+    in_a_list_in_python: lambda m: m.listed[0],
+}
+"""How each is stored, and read again."""
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.filterwarnings("ignore::ostinato.OstinatoWarning")
+def test_what_is_stored_elsewhere_is_that_of_the_latest_call_too(
+    store: Callable[[Any, Tensor], None], device: torch.device
+) -> None:
+    module = Elsewhere(store).to(device)
+    g = graphed(module)
+    kept = []
+    for rows in (2, 2, 3, 3, 2, 3, 2):
+        x = torch.randn(rows, 3, device=device)
+        g(x)
+        kept.append((STORES[store](module), module.linear(x)))
+    assert g.last is not None
+    alike([stored for stored, _ in kept], [expected for _, expected in kept])
+    assert g.last.reason is Reason.PYTHON_SIDE_EFFECT
+
+
+@pytest.mark.parametrize("holder", ["buffer", "local"])
+@pytest.mark.filterwarnings("ignore::ostinato.OstinatoWarning")
+def test_a_counter_on_a_tensor_or_of_a_thread_counts_each_call_once(
+    holder: str, device: torch.device
+) -> None:
+    class CountsElsewhere(Elsewhere):
+        def forward(self, x: Tensor) -> Tensor:
+            if holder == "buffer":
+                self.buffer.n += 1
+            else:
+                self.local.n += 1
+            return x * 2
+
+    module = CountsElsewhere(on_a_tensor).to(device)
+    getattr(module, holder).n = 0
+    g = graphed(module)
+    for calls in range(1, 6):
+        g(torch.zeros(1, device=device))
+        assert getattr(module, holder).n == calls
 
 
 def test_a_nonlocal_counter_counts_every_call(device: torch.device) -> None:

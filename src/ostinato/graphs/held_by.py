@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import gc
 import types
+from collections import ChainMap, UserDict, UserList
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 
 _IN_C = (types.BuiltinMethodType, types.MethodWrapperType)
+_WRITTEN_IN_PYTHON = (ChainMap, UserDict, UserList)
 _SHOWING = (types.MappingProxyType, KeysView, ValuesView, ItemsView)
 
 
@@ -26,6 +28,8 @@ def held_by(value: object) -> Iterator[object]:
         yield from (value.func, *value.args, value.keywords)
     elif isinstance(value, functools.singledispatchmethod):
         yield value.dispatcher  # whose cells hold the functions for each type
+    elif isinstance(value, _WRITTEN_IN_PYTHON):
+        yield from vars(value).values()
     elif isinstance(value, _SHOWING):
         yield from gc.get_referents(value)
     yield getattr(value, "__wrapped__", None)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import random
+import threading
 import types
 from collections import deque
 from collections.abc import Iterator
@@ -112,8 +113,11 @@ def _open(trail: Trail, value: Any, name: str) -> None:
     elif isinstance(value, Iterator) and not is_users_object(value):
         found.iterators.append((name, value))
     elif isinstance(value, Tensor):
+        found.holders.append((name, vars(value)))  # a run may set more of them
         for key, held in list(vars(value).items()):
             trail.attribute(vars(value), key, held, f"{name}.{key}")
+    elif isinstance(value, threading.local):
+        found.holders.append((name, vars(value)))  # those of the thread that records
     elif isinstance(value, BUFFERS):
         open_buffer(trail, value, name)
     elif isinstance(value, OUTLETS):

@@ -9,7 +9,7 @@ from torch import nn
 from ostinato.class_name import class_name, own_name
 from ostinato.graphs.contents import UNORDERED, is_fixed, too_large
 from ostinato.graphs.libraries import BOOKKEEPING, is_config, is_library, slots_of
-from ostinato.graphs.places import ABSENT, LARGEST_CONTAINER, Size
+from ostinato.graphs.places import ABSENT, LARGEST_CONTAINER, PLAIN, Place, Size
 from ostinato.graphs.reading import ANY_NAME, ENTRIES, names_of_class
 from ostinato.graphs.trail import Trail
 
@@ -95,6 +95,8 @@ def open_object(trail: Trail, value: Any, name: str) -> None:
     for slot in slots_of(type(value)):
         held = getattr(value, slot, ABSENT)
         trail.attribute(value, slot, held, f"{prefix}{slot}", own)
+        if isinstance(held, PLAIN):  # a run may set it without reading it
+            trail.found.stored.append(Place(value, slot, held, f"{prefix}{slot}"))
     trail.visit(type(value), own_name(type(value)))
 
 
