@@ -107,6 +107,13 @@ def test_the_beginning_of_a_mark_is_held_back_until_it_is_sure() -> None:
     assert calls.finish() == [Said("<")]
 
 
+@pytest.mark.parametrize("end", range(1, len("<tool_call>") + 1))
+def test_of_an_answer_that_must_be_a_call_no_mark_is_told_as_text(end: int) -> None:
+    calls = ToolCalls(must_call=True)
+    assert calls.push("<tool_call>"[:end]) == []
+    assert calls.finish() == []
+
+
 @pytest.mark.parametrize(
     ("answer", "reason", "finish"),
     [

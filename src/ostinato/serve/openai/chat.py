@@ -159,8 +159,9 @@ class _Chats:
         self.tokens = services.tokens
         form = asked.response_format
         has_form = form is not None and form.type != "text"
+        must = must_call(asked)
         self.choices = [
-            _Choice(ToolCalls(has_form=has_form) if with_tools else None)
+            _Choice(ToolCalls(has_form=has_form, must_call=must) if with_tools else None)
             for _ in range(asked.n or 1)
         ]
 

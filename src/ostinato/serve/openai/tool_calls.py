@@ -58,13 +58,22 @@ class ToolCalls:
     Args:
         has_form: Whether text keeps to a form: it may then hold what opens a call, in a string of
             its JSON, and an answer that does not begin with a call has none.
+        must_call: Whether an answer is nothing but calls: cut early, it has the beginning of one,
+            and no text.
 
     Attributes:
         count: Calls that have begun.
     """
 
-    def __init__(self, new_id: Callable[[], str] | None = None, *, has_form: bool = False) -> None:
+    def __init__(
+        self,
+        new_id: Callable[[], str] | None = None,
+        *,
+        has_form: bool = False,
+        must_call: bool = False,
+    ) -> None:
         self._new_id = new_id or _call_id
+        self._must_call = must_call
         self._at = _At.START if has_form else _At.TEXT
         self._held = ""
         self._closer = JsonCloser()
@@ -96,7 +105,7 @@ class ToolCalls:
         """Return text that was held back, and what closes arguments that were cut off."""
         if self._at in (_At.TEXT, _At.START):
             held, self._held = self._held, ""
-            return [Said(held)] if held and not self.count else []
+            return [Said(held)] if held and not self.count and not self._must_call else []
         if self._at is _At.ARGUMENTS:
             closing = self._closer.closing()
             return [Arguments(self.count - 1, closing)] if closing else []
