@@ -3,12 +3,12 @@
     PYTHONPATH=src python3 benchmarks/tune_decode.py OUT.json [--seconds 150]
     PYTHONPATH=src python3 benchmarks/tune_decode.py OUT.json --ship
 
-Every product and the attention of three models at each batch: candidates by arithmetic (the
-package's, and `plan_candidates.py` beside this), compiled beforehand by several processes, compared
-with torch's products and attention, and timed as whole steps of a few layers, recorded. What is
-known is in OUT.json after each trial, and a run goes on where the last one was cut short. `--ship`
-puts the winners into the package's table, for layers of these sizes on such a GPU; attention's are
-for reading, because its plans are rules (`triton_plans.py`).
+Every product and the attention of three models at each batch: the package's candidates, compiled
+beforehand by several processes, compared with torch's products and attention, and timed as whole
+steps of a few layers, recorded. What is known is in OUT.json after each trial, and a run goes on
+where the last one was cut short. `--ship` puts the winners into the package's table, for layers of
+these sizes on such a GPU; attention's are for reading, because its plans are rules
+(`triton_plans.py`).
 
 `--tiny` is a toy in float32, which Triton's interpreter can run on a CPU.
 """
@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from plan_candidates import ATTENTION, FEW_ATTENDED, FEW_ATTENTION, worth_a_trial
 
 from ostinato.bench.decode.models import MODELS, TINY
 from ostinato.llm.attention import SdpaAttention
@@ -42,11 +41,31 @@ from ostinato.llm.models.fused import Fused, sizes_of
 from ostinato.llm.models.fused_plans import LayerPlan, LayerPlans, plans_for
 from ostinato.llm.models.llama import LlamaDecoder
 from ostinato.llm.models.measuring import Bench, key_of
+from ostinato.llm.models.plan_candidates import candidates
 from ostinato.llm.models.plan_choice import ORDER, fastest, is_faster, merged
 from ostinato.llm.models.plan_file import PACKAGED, keep_plans, plan_of, read_plans, written
 from ostinato.measure import Spread
 
 BATCHES = (32, 256, 8, 128, 1)
+# Programs of attention on each processor, keys taken in at a time, warps, stages.
+ATTENTION = (
+    *((2, 64, 4, 5), (2, 64, 4, 3), (3, 64, 4, 4), (4, 32, 4, 4), (4, 64, 4, 3)),
+    *((4, 32, 2, 5), (6, 32, 2, 5), (8, 32, 1, 4), (8, 32, 2, 3), (8, 16, 2, 4), (16, 16, 1, 4)),
+    # A row's 192 keys or more as one piece: nothing is put together through memory.
+    *((1, 256, 4, 2), (1, 128, 4, 3), (2, 128, 4, 2)),
+)
+# Where a few rows are attended by programs of their own: pieces of a row's keys, keys taken in at a
+# time, warps.
+FEW_ATTENTION = (
+    (1, 256, 4),
+    (1, 256, 8),
+    (2, 128, 4),
+    (2, 128, 2),
+    (2, 256, 8),
+    (4, 64, 2),
+    (8, 32, 1),
+)
+FEW_ATTENDED = 32
 _BYTES = 800e6
 """Weights of the layers that are timed: far more than the cache holds, or it would answer, and so
 much that a step takes longer than the host to launch it."""
@@ -128,7 +147,7 @@ class Tuned:
     def products(self) -> dict[str, list[Any]]:
         """Return what may compute each product."""
         sizes = sizes_of(self.bench.fused.decoder.config)
-        found = {each: worth_a_trial(each, getattr(sizes, each), self.batch) for each in ORDER}
+        found = {each: list(candidates(getattr(sizes, each), self.batch)) for each in ORDER}
         return {each: plans[: self.most] for each, plans in found.items()}
 
     def attentions(self) -> Iterator[DecodePlan | FewRowsPlan]:
@@ -281,14 +300,18 @@ def compile_beforehand(given: argparse.Namespace, seconds: float) -> None:
 
 
 def ship(notes: Notes, table: Path) -> None:
-    """Put the winners into a table of plans."""
+    """Put the winners into a table of plans, each in the place of the plan that served its batch.
+
+    What serves other batches stays as it is, whether it was measured or follows from a rule.
+    """
+    won: dict[str, dict[int, LayerPlan]] = {}
     for name, found in notes.known["best"].items():
         batch = int(name.split(", ")[1])
-        before = read_plans(table, found["key"]) or LayerPlans((), (plan_of(found["plan"]),))
+        won.setdefault(found["key"], {})[batch] = plan_of(found["plan"])
+    for key, best in won.items():
+        before = read_plans(table, key) or LayerPlans((), (best[max(best)],))
         keep_plans(
-            table,
-            found["key"],
-            merged({batch: plan_of(found["plan"])}, sorted(BATCHES), before),
+            table, key, merged(best, sorted({*best, *before.up_to, *before.measured}), before)
         )
 
 

@@ -16,12 +16,10 @@ pytest.importorskip("triton")
 import triton
 
 from bench.scripts import script as loaded
-from ostinato.bench.decode.models import MODELS
-from ostinato.llm.models import DecoderConfig
-from ostinato.llm.models.fused import sizes_of
+from ostinato.llm.kernels.tiled_rows import TilePlan
+from ostinato.llm.models.fused_plans import LIBRARY, LayerPlan, LayerPlans
 from ostinato.llm.models.measuring import Bench
-from ostinato.llm.models.plan_candidates import candidates, load_of
-from ostinato.llm.models.plan_file import plan_of, read_plans
+from ostinato.llm.models.plan_file import keep_plans, plan_of, read_plans, written
 from ostinato.measure import Spread
 
 Run = Callable[..., dict[str, Any]]
@@ -84,6 +82,55 @@ def test_every_trial_is_made_beside_the_oracle_written_and_not_made_again(
     assert plans.measured == (BATCH,)
 
 
+def test_winners_take_the_place_of_what_served_their_batch_and_leave_the_rest(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    table, out = tmp_path / "table.json", tmp_path / "tuned.json"
+    few, old, rule = (plan_by(TilePlan(16, 64, 4, stages)) for stages in (2, 3, 4))
+    keep_plans(table, "a", LayerPlans((1, 8, 32, 64), (few, old, old, rule, LIBRARY), (1, 8, 32)))
+    keep_plans(table, "b", LayerPlans((), (old,)))
+    new, wide = plan_by(TilePlan(16, 64, 4, 5)), plan_by(TilePlan(64, 64, 4, 5))
+
+    def ship(**best: LayerPlan) -> LayerPlans:
+        won = {
+            f"a model, {batch[1:]}": {"plan": written(plan), "key": "a"}
+            for batch, plan in best.items()
+        }
+        out.write_text(json.dumps({"trials": {}, "best": won, "failed": {}}))
+        script.main([str(out), "--ship", "--table", str(table)])
+        plans = read_plans(table, "a")
+        assert plans is not None
+        return plans
+
+    plans = ship(_128=LIBRARY, _32=new)
+    served = {tokens: plans.fit(tokens) for tokens in (1, 2, 8, 9, 32, 33, 64, 65, 128, 129)}
+    assert served == {
+        1: few,
+        2: old,
+        8: old,
+        9: new,
+        32: new,
+        33: rule,
+        64: rule,
+        **dict.fromkeys((65, 128, 129), LIBRARY),
+    }
+    assert plans.measured == (1, 8, 32, 128)
+    # In a later run: from above what was measured for fewer.
+    plans = ship(_256=wide)
+    assert [plans.fit(tokens) for tokens in (64, 128, 129, 256, 257)] == [
+        rule,
+        LIBRARY,
+        wide,
+        wide,
+        LIBRARY,
+    ]
+    assert read_plans(table, "b") == LayerPlans((), (old,))
+
+
+def plan_by(tile: TilePlan) -> LayerPlan:
+    return LayerPlan(tile, tile, tile, tile)
+
+
 def test_what_costs_least_wins_attention_too(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def us(bench: Bench, plan: Any) -> float:
         many: Any = bench.backend
@@ -128,20 +175,6 @@ def test_attention_that_cannot_be_compiled_costs_itself_alone(
     known = run()
     assert known["best"]
     assert list(known["failed"].values()) == ["RuntimeError('no room')"]
-
-
-@pytest.mark.parametrize("name", ["gate_up", "down", "out", "qkv"])
-def test_many_tokens_are_tried_in_wide_programs_too(script: ModuleType, name: str) -> None:
-    sizes = sizes_of(DecoderConfig.from_dict(MODELS["llama3-8b"]))
-    product = getattr(sizes, name)
-    found = script.worth_a_trial(name, product, 256)
-    assert len(set(found)) == len(found) <= 8
-    assert found[0].tokens > 64
-    assert found[-1] is None
-    assert all(each.fits(product.inputs) for each in found[:-1])
-    narrow = [load_of(each, product, 256, 132).us for each in found[:-1] if each.tokens == 64]
-    assert max(narrow) <= 2 * min(narrow)
-    assert script.worth_a_trial(name, product, 64) == list(candidates(product, 64))
 
 
 def test_attention_that_gives_other_numbers_is_not_timed(

@@ -14,20 +14,23 @@ from ostinato.bench.serve.server import objectives_in, words_for
 from ostinato.bench.serve.tables import as_text
 
 
-def test_the_share_is_of_the_engines_rate_and_the_times_of_its_time_per_token() -> None:
-    beside = compare(summary(tok_s=800.0, tpot_ms={"p50": 2.1}), Alone(1000.0, 2.0))
+def test_shares_and_times_are_of_the_engines_and_its_first_token_is_taken_off() -> None:
+    server = summary(tok_s=800.0, tpot_ms={"p50": 2.1}, ttft_ms={"p50": 90.0})
+    beside = compare(server, Alone(1000.0, 2.0, 75.0))
     assert beside.share == pytest.approx(0.8)
     assert beside.times == pytest.approx(1.05)
+    assert beside.added_ttft_ms == pytest.approx(15.0)
     assert beside.to_dict() == {
-        "tok_s": 1000.0, "tpot_ms": 2.0, "error": "", "share": 0.8, "times": beside.times,
-        "least_share": 0.8, "most_times": 1.05,
+        "tok_s": 1000.0, "tpot_ms": 2.0, "ttft_ms": 75.0, "error": "", "share": 0.8,
+        "times": beside.times, "added_ttft_ms": beside.added_ttft_ms, "least_share": 0.8,
+        "most_times": 1.05,
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("alone", [Alone(error="RuntimeError: no room"), Alone()])
 def test_what_was_not_measured_has_no_share(alone: Alone) -> None:
     beside = compare(summary(), alone)
-    assert (beside.share, beside.times) == (None, None)
+    assert (beside.share, beside.times, beside.added_ttft_ms) == (None, None, None)
 
 
 def test_a_server_that_gave_nothing_has_no_share() -> None:
@@ -44,6 +47,7 @@ def test_a_server_that_gave_nothing_has_no_share() -> None:
             Alone(61_000.0 / 0.75, 4.0),
             "0.750 of its 81,333 tokens/s (target 0.8), 1.000 of its 4 ms",
         ),
+        (Alone(61_000.0, 4.0, 12.0), "+68 ms to its 12 to a first token"),
         (Alone(error="RuntimeError: no room"), "the engine alone: RuntimeError: no room"),
     ],
 )

@@ -9,8 +9,10 @@ from ostinato.llm.attention import AttentionShape
 
 pytest.importorskip("triton")
 
+from ostinato.llm.attention import triton_plans
 from ostinato.llm.attention.triton_plans import DecodePlans, decode_plans, prefill_plan
 from ostinato.llm.kernels.paged_decode import DecodePlan
+from ostinato.llm.kernels.paged_decode_few import FewRowsPlan
 
 CPU = torch.device("cpu")
 
@@ -32,6 +34,24 @@ def test_in_the_invariant_mode_one_plan_serves_any_number_of_rows() -> None:
         shape_of(32, 8, 128), device=CPU, dtype=torch.bfloat16, is_invariant=True, programs=7
     )
     assert len({plans.fit(rows) for rows in (1, 4, 5, 33, 300)}) == 1
+
+
+def test_rows_beyond_the_few_have_programs_for_a_key_head_where_that_was_faster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = FewRowsPlan(2, 128, 8, 1000, ahead=1)
+    monkeypatch.setitem(triton_plans.TOGETHER, (False, True), ((64, whole),))
+
+    def plans(heads: int, dtype: torch.dtype = torch.bfloat16, kv_heads: int = 8) -> DecodePlans:
+        shape = shape_of(heads, kv_heads, 128)
+        return decode_plans(shape, device=CPU, dtype=dtype, is_invariant=False, programs=7)
+
+    found = plans(32)
+    assert [found.fit_next(rows) is whole for rows in (4, 5, 64, 65)] == [False, True, True, False]
+    assert found.programs == 64 * 8 * 2
+    # Few key heads, more query heads than a tensor core has rows.
+    assert plans(28, kv_heads=4).fit_next(64) is None
+    assert plans(8 * 17).fit_next(64) is None
 
 
 @pytest.mark.parametrize("group", [1, 3, 7, 64])

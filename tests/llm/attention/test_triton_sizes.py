@@ -44,7 +44,11 @@ def test_decoding_few_rows(group: int, kernel_device: torch.device) -> None:
     lengths = EDGES[::2]
     case = PagedCase.of(lengths, heads=group * kv, kv_heads=kv, size=size, device=kernel_device)
     q = case.queries(len(lengths))
-    for plan in (FewRowsPlan(3, 16, 1, few.NEVER), FewRowsPlan(2, 16, 1, 1, 16)):
+    for plan in (
+        FewRowsPlan(3, 16, 1, few.NEVER),
+        FewRowsPlan(2, 16, 1, 1, 16),
+        FewRowsPlan(2, 16, 1, 40, ahead=1),
+    ):
         few.assert_right(case, q, few.decode(case, q, plan))
 
 

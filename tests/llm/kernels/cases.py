@@ -35,17 +35,20 @@ def apart(found: Tensor, expected: Tensor) -> float:
     return float(torch.nan_to_num(distance, nan=torch.inf))
 
 
-KINDS = pytest.mark.parametrize("kind", ["plain", "biased", "codes"])
+KINDS = pytest.mark.parametrize("kind", ["plain", "biased", "codes", "float8"])
 
 
 def matrix_of(
     outputs: int, inputs: int, kind: str, dtype: torch.dtype, device: torch.device
 ) -> Matrix:
-    """Return a random matrix: "plain", "biased", or "codes" with a bias."""
+    """Return a random matrix: "plain", "biased", or codes with a bias, "codes" or "float8"."""
     bias = None if kind == "plain" else random(outputs, dtype=dtype, device=device)
-    if kind == "codes":
+    if kind in ("codes", "float8"):
         codes = torch.randint(-127, 128, (outputs, inputs), dtype=torch.int8, device=device)
-        return Matrix(codes, torch.rand(outputs, device=device) / 128 * inputs**-0.5, bias)
+        if kind == "float8":  # every byte but the two that are not a number
+            codes = torch.where(codes & 127 == 127, codes - 1, codes).view(torch.float8_e4m3fn)
+        largest = 448 if kind == "float8" else 128
+        return Matrix(codes, torch.rand(outputs, device=device) / largest * inputs**-0.5, bias)
     weight = random(outputs, inputs, dtype=dtype, device=device, scale=inputs**-0.5)
     return Matrix(fenced(weight), None, bias)
 

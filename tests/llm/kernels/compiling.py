@@ -60,6 +60,7 @@ def kernels() -> Iterator[tuple[str, Any, dict[str, Any], int, int]]:
     for tokens in (16, 64):
         # SmolLM2-135M's, whose bits were others with early launches.
         cut: dict[str, Any] = _PLAIN | {"M": tokens, "STAGES": 5, "SPLITS": 1, "PATIENT": True}
+        cut |= {"AHEAD": 1}
         parts = {"PARTS_PAD": 64}
         heads = _heads(576, 9, 3, 64, 16, 64)
         yield f"tiled qkv, {tokens}", tiled_qkv._qkv, cut | heads | parts, 4, 3
@@ -69,14 +70,22 @@ def kernels() -> Iterator[tuple[str, Any, dict[str, Any], int, int]]:
         yield f"split sum, {tokens}", tiled_product_add._product_add, cut | out | down, 4, 3
         wide = {"E": 576, "INNER": 1536, "N": 32, "CHUNK": 64, "NAME": "silu", "PATIENT": False}
         yield f"tiled gate_up, {tokens}", tiled_gate_up._gate_up, cut | wide | parts, 4, 3
+        whole = {"STAGES": 1, "AHEAD": 9}
+        yield f"whole qkv, {tokens}", tiled_qkv._qkv, cut | heads | parts | whole, 8, 3
+        yield f"whole sum, {tokens}", tiled_product_add._product_add, cut | out | whole, 8, 3
+        yield f"whole gate_up, {tokens}", tiled_gate_up._gate_up, cut | wide | parts | whole, 8, 3
+        some = down | {"AHEAD": 2, "SPLITS": 2}
+        yield f"some ahead, {tokens}", tiled_product_add._product_add, cut | out | some, 4, 3
     yield "weighing", weigh_rows._weigh, {"E": 576, "BLOCK": 1024}, 4, 3
     yield "norm", norm_rows._norm, {"E": 576, "BLOCK": 1024, "ADDS": False}, 4, 3
     shape: dict[str, Any] = {"G": 3, "R": 3, "D": 64, "PAGE": 16, "ROWS_PAD": 32, "R_PAD": 4}
     shape |= {"M": 16, "D_PAD": 64, "HAS_WINDOW": False}
     kept = shape | {"BLOCK": 64, "HAS_OWNER": False, "PIECES": 0, "LEAST": 128, "KNOWS": True}
     yield "attention", paged_decode._decode, kept, 4, 5
-    alone = shape | {"PIECES": 2, "BLOCK": 256, "LONG_BLOCK": 32}
+    alone = shape | {"PIECES": 2, "BLOCK": 256, "LONG_BLOCK": 32, "AHEAD": 0, "PAGES": 0}
     yield "attention, few", paged_decode_few._decode_few, alone, 8, 3
+    shared = alone | {"PIECES": 1, "BLOCK": 64, "LONG_BLOCK": 64, "AHEAD": 4, "PAGES": 64}
+    yield "attention, together", paged_decode_few._decode_few, shared, 4, 5
     head = {"W": 16, "R": 8, "PLACE": 4, "E": 576, "BLOCK_B": 16, "BLOCK_V": 128, "BLOCK_E": 64}
     yield "head", head_tiles._head, head | {"DRAWS": True}, 4, 4
 
@@ -118,6 +127,12 @@ def program(made: Any) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
+def _before_wait(lines: list[str]) -> str:
+    """Return what leads to the last wait, from where ways part."""
+    before = "\n".join(lines).rpartition("griddepcontrol.wait")[0]
+    return before[before.rfind("} else {") + 1 :]
+
+
 def main() -> None:
     for name, kernel, given, warps, stages in kernels():
         late, early = (compiled(kernel, given, warps, stages, early=each) for each in (False, True))
@@ -126,6 +141,8 @@ def main() -> None:
             "name": name,
             "alike": rest == program(late),
             "early": len(program(early)) - len(rest),
+            "copies": _before_wait(program(early)).count("async_copy_global_to_local"),
+            "loads": _before_wait(program(early)).count("tt.load"),
             "late": sum("griddepcontrol" in line for line in program(late)),
             "shared_bytes": early.metadata.shared,
         }

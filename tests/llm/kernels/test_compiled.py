@@ -30,10 +30,14 @@ def test_early_launches_add_their_two_instructions_and_change_nothing_else(tmp_p
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     kernels: list[dict[str, Any]] = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert len(kernels) == 16
+    assert len(kernels) == 25
     for kernel in kernels:
         assert kernel["alike"], kernel
         # Attention of a few rows is two kernels in one, of which a launch takes one way.
-        assert kernel["early"] == (4 if kernel["name"] == "attention, few" else 2), kernel
+        is_two = kernel["name"] in ("attention, few", "attention, together")
+        assert kernel["early"] == (4 if is_two else 2), kernel
         assert kernel["late"] == 0, kernel
         assert kernel["shared_bytes"] <= SHARED_BYTES, kernel
+        if kernel["name"] == "attention, together":
+            # Keys and values of all four blocks; page numbers, and nothing that is being written.
+            assert (kernel["copies"], kernel["loads"]) == (8, 2)

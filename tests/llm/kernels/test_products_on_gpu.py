@@ -10,6 +10,7 @@ from llm.kernels.cases import Heads
 
 pytest.importorskip("triton")
 
+from ostinato.llm.kernels.tiled_rows import TilePlan
 from ostinato.llm.models.fused_plans import Product, few_plan, tile_plan
 
 pytestmark = [pytest.mark.gpu]
@@ -27,14 +28,17 @@ EARLY = pytest.mark.parametrize("is_early", [False, True])
 
 @EARLY
 @LAYER
-@pytest.mark.parametrize(("rows", "kind"), [(1, "plain"), (3, "biased"), (1, "codes")])
+@pytest.mark.parametrize(
+    ("rows", "kind"), [(1, "plain"), (3, "biased"), (1, "codes"), (2, "codes"), (1, "float8")]
+)
 def test_products_of_few_rows(layer: str, rows: int, kind: str, is_early: bool) -> None:
     hidden, heads, inner = LAYERS[layer]
+    number_bytes = 1 if kind in ("codes", "float8") else 2
     test_few_rows.assert_qkv(
         heads,
         rows,
         hidden,
-        few_plan(Product(hidden, heads.wide // 2, in_pairs=True)),
+        few_plan(Product(hidden, heads.wide // 2, in_pairs=True), number_bytes=number_bytes),
         kind,
         BF16,
         DEVICE,
@@ -44,7 +48,7 @@ def test_products_of_few_rows(layer: str, rows: int, kind: str, is_early: bool) 
         rows,
         hidden,
         inner,
-        few_plan(Product(hidden, inner, in_pairs=True)),
+        few_plan(Product(hidden, inner, in_pairs=True), number_bytes=number_bytes),
         kind,
         "silu",
         BF16,
@@ -55,7 +59,7 @@ def test_products_of_few_rows(layer: str, rows: int, kind: str, is_early: bool) 
         rows,
         inner,
         hidden,
-        few_plan(Product(inner, hidden)),
+        few_plan(Product(inner, hidden), number_bytes=number_bytes),
         kind,
         BF16,
         DEVICE,
@@ -66,7 +70,15 @@ def test_products_of_few_rows(layer: str, rows: int, kind: str, is_early: bool) 
 @EARLY
 @LAYER
 @pytest.mark.parametrize(
-    ("rows", "kind"), [(2, "plain"), (17, "biased"), (33, "codes"), (64, "plain"), (300, "biased")]
+    ("rows", "kind"),
+    [
+        (2, "plain"),
+        (17, "biased"),
+        (33, "codes"),
+        (20, "float8"),
+        (64, "plain"),
+        (300, "biased"),
+    ],
 )
 def test_products_of_a_batch(layer: str, rows: int, kind: str, is_early: bool) -> None:
     hidden, heads, inner = LAYERS[layer]
@@ -100,4 +112,49 @@ def test_products_of_a_batch(layer: str, rows: int, kind: str, is_early: bool) -
         BF16,
         DEVICE,
         is_early=is_early,
+    )
+
+
+# All pieces of the matrix ahead of the wait, by few warps and by many; some, and a loop; in parts.
+AHEAD = pytest.mark.parametrize(
+    ("layer", "rows", "kind", "plan"),
+    [
+        ("135m", 32, "plain", TilePlan(16, 64, 4, 1, is_patient=False, ahead=9)),
+        ("135m", 9, "codes", TilePlan(16, 64, 2, 1, is_patient=False, ahead=9)),
+        ("135m", 100, "biased", TilePlan(32, 64, 8, 1, ahead=9)),
+        ("135m", 33, "plain", TilePlan(16, 64, 4, 1, splits=3, is_patient=False, ahead=3)),
+        ("odd", 40, "codes", TilePlan(64, 64, 4, 3, splits=2, ahead=4)),
+        ("8b", 32, "plain", TilePlan(32, 128, 4, 3, splits=2, ahead=3)),
+    ],
+)
+
+
+@EARLY
+@AHEAD
+def test_pieces_ahead_of_qkv(
+    layer: str, rows: int, kind: str, plan: TilePlan, is_early: bool
+) -> None:
+    hidden, heads, _ = LAYERS[layer]
+    test_tiled_rows.assert_qkv(heads, rows, hidden, plan, kind, BF16, DEVICE, is_early=is_early)
+
+
+@EARLY
+@AHEAD
+def test_pieces_ahead_of_gate_and_up(
+    layer: str, rows: int, kind: str, plan: TilePlan, is_early: bool
+) -> None:
+    hidden, _, inner = LAYERS[layer]
+    test_tiled_rows.assert_gate_up(
+        rows, hidden, inner, plan, kind, "silu", BF16, DEVICE, is_early=is_early
+    )
+
+
+@EARLY
+@AHEAD
+def test_pieces_ahead_of_a_sum(
+    layer: str, rows: int, kind: str, plan: TilePlan, is_early: bool
+) -> None:
+    hidden, heads, _ = LAYERS[layer]
+    test_tiled_rows.assert_product_add(
+        rows, heads.q * heads.size, hidden, plan, kind, BF16, DEVICE, is_early=is_early
     )

@@ -30,7 +30,8 @@ from ostinato.llm.kernels.tiled_qkv import tiled_qkv, tiled_qkv_plain
 from ostinato.llm.kernels.tiled_rows import SplitRoom, TilePlan, Weighed, scaled_plain
 
 FP32, EPS = torch.float32, 1e-5
-# Rows in one program and in several; programs that are not full, in both directions.
+# Rows in one program and in several; programs that are not full, in both directions; pieces ahead
+# of a loop, and all of them.
 CASES = pytest.mark.parametrize(
     ("rows", "plan"),
     [
@@ -38,6 +39,9 @@ CASES = pytest.mark.parametrize(
         (21, TilePlan(16, 32, 1, 2, tokens=16)),
         (1, TilePlan(32, 64, 1, 2, is_patient=False)),
         (17, TilePlan(16, 16, 1, 2, tokens=16, splits=3)),
+        (5, TilePlan(16, 16, 1, 2, ahead=3)),
+        (9, TilePlan(16, 32, 1, 1, ahead=3)),
+        (17, TilePlan(16, 16, 1, 2, tokens=16, splits=2, ahead=2)),
     ],
 )
 SIZES = pytest.mark.parametrize("size", [96, 72])
@@ -156,3 +160,19 @@ def assert_product_add(
     assert apart(x, total) < TOLERANCE[dtype]
     assert not room.arrived.any()
     assert apart(scaled_plain(found), scaled_plain(expected)) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize(
+    ("plan", "fits"),
+    [
+        (TilePlan(16, 64, 4, 5, splits=9), True),
+        (TilePlan(16, 64, 4, 5, splits=5), True),  # 128 columns each, and 64 for the last
+        (TilePlan(16, 64, 4, 5, splits=8), False),
+        (TilePlan(16, 64, 4, 1, ahead=9), True),
+        (TilePlan(16, 64, 4, 1, ahead=10), False),
+        (TilePlan(16, 64, 4, 1, splits=2, ahead=4), True),  # 320 columns, and 256
+        (TilePlan(16, 64, 4, 1, splits=2, ahead=5), False),
+    ],
+)
+def test_a_plan_fits_if_no_part_lacks_a_piece(plan: TilePlan, fits: bool) -> None:
+    assert plan.fits(576) is fits

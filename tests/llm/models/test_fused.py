@@ -23,7 +23,7 @@ from ostinato.llm.kernels.few_rows import FewPlan
 from ostinato.llm.kernels.tiled_rows import SplitRoom
 from ostinato.llm.models import read_config
 from ostinato.llm.models.fused import Fused, sizes_of
-from ostinato.llm.models.fused_plans import LIBRARY, LayerPlan, LayerPlans, plans_for
+from ostinato.llm.models.fused_plans import LIBRARY, Apart, LayerPlan, LayerPlans, plans_for
 from ostinato.llm.models.llama import LlamaDecoder
 from ostinato.llm.models.paths import reason_against_fused
 
@@ -54,6 +54,8 @@ def plans_by_name(model: PagedModel) -> dict[str, LayerPlan]:
         "library": library,
         "mixed 1": LayerPlan(None, tiled.out, tiled.gate_up, None),
         "mixed 2": replace(LIBRARY, qkv=tiled.qkv, gate_up=few.gate_up),
+        "apart": replace(LIBRARY, out=Apart(), down=Apart()),
+        "mixed 3": LayerPlan(few.qkv, Apart(), tiled.gate_up, Apart()),
     }
 
 
@@ -63,7 +65,8 @@ def plans_by_name(model: PagedModel) -> dict[str, LayerPlan]:
         "few",
         "tiled",
         "library",
-        *(pytest.param(f"mixed {n}", marks=pytest.mark.slow) for n in "12"),
+        "apart",
+        *(pytest.param(f"mixed {n}", marks=pytest.mark.slow) for n in "123"),
     ],
 )
 @torch.inference_mode()
@@ -83,7 +86,7 @@ def test_every_plan_gives_the_composable_logits(folder: Path, name: str) -> None
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["tiled", "library"])
+@pytest.mark.parametrize("name", ["tiled", "library", "mixed 3"])
 @torch.inference_mode()
 def test_quantised_weights_go_the_same_way(llama_folder: Path, name: str) -> None:
     plain, model = (PagedModel.load(llama_folder, quantize="int8") for _ in range(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from ostinato.llm.kernels.few_rows import FewPlan
 from ostinato.llm.kernels.tiled_rows import SplitRoom, TilePlan
 from ostinato.llm.models import measuring
 from ostinato.llm.models.fused import Fused, sizes_of
-from ostinato.llm.models.fused_plans import LIBRARY, LayerPlan, LayerPlans
+from ostinato.llm.models.fused_plans import LIBRARY, LayerPlan, LayerPlans, Product
 from ostinato.llm.models.llama import LlamaDecoder
 from ostinato.llm.models.measuring import Bench, known, measure_and_keep
 from ostinato.llm.models.plan_file import keep_plans, own_file
@@ -94,7 +95,7 @@ def cheapest_is_few(monkeypatch: pytest.MonkeyPatch) -> list[tuple[LayerPlan, in
         return Spread(100.0 + 10 * by_library, 0.0, 5)
 
     monkeypatch.setattr(Bench, "time", timed)
-    monkeypatch.setattr(measuring, "candidates", lambda product, tokens: iter((TILE,)))
+    monkeypatch.setattr(measuring, "candidates", lambda product, tokens, **_: iter((TILE,)))
     return ran
 
 
@@ -129,6 +130,28 @@ def test_the_fastest_is_kept_for_the_next_engine_and_not_measured_again(
     assert decoder.fused is not None
     assert decoder.fused.plans == plans
     assert decoder.decode_path.why.startswith("plans measured on this machine: up to 1 tokens")
+
+
+def test_codes_are_tried_as_codes(llama_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not triton.knobs.runtime.interpret:
+        pytest.skip("kernels are compiled in this process: it has a GPU")
+    asked: list[int] = []
+
+    def candidates(product: Product, tokens: int, *, number_bytes: int) -> Iterator[TilePlan]:
+        asked.append(number_bytes)
+        return iter(())
+
+    monkeypatch.setattr(measuring, "candidates", candidates)
+    for quantize, width in (("int8", 1), ("none", 4)):
+        asked.clear()
+        model = PagedModel.load(llama_folder, quantize=quantize)
+        decoder = decoder_of(model)
+        room = SplitRoom.empty(model.device)
+        decoder.fused = Fused(decoder, LayerPlans((), (LIBRARY,)), room, is_early=False)
+        monkeypatch.setattr(Bench, "expected", lambda *_: torch.zeros(0))
+        monkeypatch.setattr(Bench, "time", lambda *_: Spread(1.0, 0.0, 1))
+        assert bench_of(model).best(1, lambda: False) == LIBRARY
+        assert asked == [width] * 4
 
 
 @pytest.mark.slow

@@ -12,12 +12,21 @@ pytest.importorskip("triton")
 
 from ostinato.llm.kernels.few_rows import FewPlan
 from ostinato.llm.kernels.tiled_rows import TilePlan
-from ostinato.llm.models.fused_plans import LIBRARY, LayerPlan, LayerPlans, Product, tile_plan
+from ostinato.llm.models.fused_plans import (
+    LIBRARY,
+    Apart,
+    LayerPlan,
+    LayerPlans,
+    Product,
+    tile_plan,
+)
 from ostinato.llm.models.plan_candidates import candidates
 from ostinato.llm.models.plan_file import PACKAGED, keep_plans, own_file, read_plans
 
 FEW = LayerPlan(*(FewPlan(outputs, 512, 4, is_spread=True) for outputs in (1, 2, 4, 8)))
-MIXED = LayerPlan(TilePlan(16, 64, 4, 5), None, TilePlan(32, 128, 8, 3, 128, 4, False), None)
+MIXED = LayerPlan(
+    TilePlan(16, 64, 4, 5, ahead=9), None, TilePlan(32, 128, 8, 3, 128, 4, False), Apart()
+)
 PLANS = LayerPlans((1, 64), (FEW, MIXED, LIBRARY), measured=(1, 32))
 
 
@@ -49,6 +58,8 @@ def test_what_is_kept_is_read(tmp_path: Path) -> None:
                 '{"kind": "few", "outputs": 2, "chunk": 64, "warps": 1, "is_spread": 1}',
                 '{"kind": "tile", "outputs": 8, "chunk": 64, "warps": 4, "stages": 3}',
                 '{"kind": "tile", "outputs": 16, "chunk": 64, "warps": 4, "stages": 0}',
+                '{"kind": "tile", "outputs": 16, "chunk": 64, "warps": 4, "stages": 1, "ahead": 0}',
+                '{"kind": "apart", "outputs": 16}',
             )
         ),
     ],

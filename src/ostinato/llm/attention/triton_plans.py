@@ -45,6 +45,27 @@ _FEW_HEADS = 8
 _HALF_WIDE = 64
 # From so many cached tokens on, keys are not read by each query head of their own.
 LONG = 4096
+# More query heads than a tensor core's rows that share a key head, and wider numbers, fill the
+# registers of a program that takes them all.
+_ROWS, _HALF_BYTES = 16, 2
+# Whose programs take all query heads of a key head and the whole row (`kernels/together.py`):
+# whether there are few key heads, whether heads are wide; the most rows of each plan, ascending.
+# None where that was not shown to be faster.
+TOGETHER: dict[tuple[bool, bool], tuple[tuple[int, FewRowsPlan | None], ...]] = {
+    (True, False): (
+        (32, FewRowsPlan(1, 64, 4, 512, 64, 5, ahead=4, least=396)),
+        (128, FewRowsPlan(1, 64, 4, 1000, 64, 5, ahead=2)),
+    ),
+    (False, False): (
+        (8, FewRowsPlan(1, 64, 4, 1000, 64, 5, ahead=4)),
+        (32, None),
+        (64, FewRowsPlan(1, 64, 2, 1000, 32, 5, ahead=2)),
+    ),
+    (False, True): (
+        (32, FewRowsPlan(1, 64, 4, 1000, 64, 5, ahead=2)),
+        (128, FewRowsPlan(1, 32, 2, 1000, 32, 5, ahead=3)),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,16 +74,17 @@ class DecodePlans:
 
     Attributes:
         up_to: The most rows of each plan but the last, ascending.
-        heads: Query heads.
+        heads, kv_heads: Query heads, key heads.
         next_up_to, next_plans: Likewise, where a kernel may begin before the one ahead has ended;
-            beyond the last of them, `plans` serve there too.
+            where there is none, and beyond the last of them, `plans` serve there too.
     """
 
     up_to: Sequence[int]
     plans: Sequence[DecodePlan]
     heads: int = 1
+    kv_heads: int = 1
     next_up_to: Sequence[int] = ()
-    next_plans: Sequence[FewRowsPlan] = ()
+    next_plans: Sequence[FewRowsPlan | None] = ()
 
     def fit(self, rows: int) -> DecodePlan:
         """Return the plan for so many rows."""
@@ -74,7 +96,7 @@ class DecodePlans:
         few = zip(self.next_up_to, self.next_plans, strict=True)
         return max(
             *(plan.programs for plan in self.plans),
-            *(plan.programs(most, self.heads) for most, plan in few),
+            *(plan.programs(most, self.heads, self.kv_heads) for most, plan in few if plan),
             0,
         )
 
@@ -114,11 +136,18 @@ def decode_plans(
     short = FewRowsPlan(2, 256, 8, long=LONG)
     if shape.head_dim > _HALF_WIDE:
         short = FewRowsPlan(8, 32, 2, long=LONG)
-    if shape.kv_heads < _FEW_HEADS:
-        many, up_to = plan(6, block=32, warps=2, stages=5), (4, 8)
-        nexts = (short, FewRowsPlan(1, 256, 8, long=LONG))
-        return DecodePlans((4, 128), (few, small, many), shape.heads, up_to, nexts)
-    return DecodePlans((4, 16, 32), (few, small, some, many), shape.heads, (4,), (short,))
+    has_few = shape.kv_heads < _FEW_HEADS
+    nexts: list[tuple[int, FewRowsPlan | None]] = [(4, short)]
+    if has_few:
+        nexts.append((8, FewRowsPlan(1, 256, 8, long=LONG)))
+    if shape.group <= _ROWS and dtype.itemsize == _HALF_BYTES:
+        nexts.extend(TOGETHER.get((has_few, shape.head_dim > _HALF_WIDE), ()))
+    up_to: Sequence[int] = (4, 16, 32)
+    plans: Sequence[DecodePlan] = (few, small, some, many)
+    if has_few:
+        up_to, plans = (4, 128), (few, small, plan(6, block=32, warps=2, stages=5))
+    next_up_to, next_plans = zip(*nexts, strict=True)
+    return DecodePlans(up_to, plans, shape.heads, shape.kv_heads, next_up_to, next_plans)
 
 
 def prefill_plan(shape: AttentionShape, dtype: torch.dtype) -> PrefillPlan:

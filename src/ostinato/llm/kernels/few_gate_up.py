@@ -59,7 +59,7 @@ def few_gate_up(
         INNER=inner,
         N=plan.outputs,
         CHUNK=plan.chunk,
-        SPREAD=plan.outputs if plan.is_spread else 1,
+        SPREAD=plan.spread(matrix),
         NAME=activation or "",
         EARLY=is_early,
         num_warps=plan.warps,
@@ -121,13 +121,13 @@ def _gate_up(
     wait_for_previous(EARLY)
     for m in tl.static_range(M):
         x_row, scale = load_normed(x + m * E, norm_weights, eps, E, CHUNK, SPREAD)
-        result = sum_products(weights, x_row, E, CHUNK) * scale
+        result = sum_products(weights, x_row, E, CHUNK, SPREAD) * scale
         if HAS_SCALE:
             result *= scale_N
         if HAS_BIAS:
             result += bias_N
         if NAME != "":
-            up = sum_products(up_weights, x_row, E, CHUNK) * scale
+            up = sum_products(up_weights, x_row, E, CHUNK, SPREAD) * scale
             if HAS_SCALE:
                 up *= up_scale_N
             if HAS_BIAS:

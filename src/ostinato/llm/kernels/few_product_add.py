@@ -50,7 +50,7 @@ def few_product_add(
         E=hidden,
         N=plan.outputs,
         CHUNK=plan.chunk,
-        SPREAD=plan.outputs if plan.is_spread else 1,
+        SPREAD=plan.spread(matrix),
         EARLY=is_early,
         num_warps=plan.warps,
         **matrix.flags,
@@ -95,7 +95,8 @@ def _product_add(
         result = tl.load(to_x, mask=is_there, other=0.0).to(tl.float32)
         if HAS_BIAS:
             result += bias_N
-        product = sum_products(weights, load_row(h + m * K, K, CHUNK, SPREAD), K, CHUNK)
+        h_row = load_row(h + m * K, K, CHUNK, SPREAD)
+        product = sum_products(weights, h_row, K, CHUNK, SPREAD)
         if HAS_SCALE:
             product *= scale_N
         result += product

@@ -67,7 +67,7 @@ def few_qkv(
         D=head_dim,
         N=plan.outputs,
         CHUNK=plan.chunk,
-        SPREAD=plan.outputs if plan.is_spread else 1,
+        SPREAD=plan.spread(matrix),
         EARLY=is_early,
         num_warps=plan.warps,
         **matrix.flags,
@@ -145,8 +145,10 @@ def _qkv(
         cos_N = tl.load(cos + m * C + c, mask=turns, other=1.0)
         sin_N = tl.load(sin + m * C + c, mask=turns, other=0.0)
         x_row, scale = load_normed(x + m * E, norm_weights, eps, E, CHUNK, SPREAD)
-        low = sum_products(low_weights, x_row, E, CHUNK) * (scale * low_scale) + low_bias
-        high = sum_products(high_weights, x_row, E, CHUNK) * (scale * high_scale) + high_bias
+        low = sum_products(low_weights, x_row, E, CHUNK, SPREAD) * (scale * low_scale) + low_bias
+        high = (
+            sum_products(high_weights, x_row, E, CHUNK, SPREAD) * (scale * high_scale) + high_bias
+        )
         new_low = (low * cos_N - high * sin_N).to(q.dtype.element_ty)
         new_high = (high * cos_N + low * sin_N).to(q.dtype.element_ty)
         to_q = q + m * (H * D) + head * D + c

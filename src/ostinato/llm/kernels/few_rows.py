@@ -5,16 +5,29 @@ takes a few whole rows of the matrix, every thread asks for some sixteen pieces 
 at once, before the kernel ahead has ended, and no program takes a second portion. Multiplying is
 done by the ordinary units, in float32; tensor cores would have little to do.
 
+Codes are half the bytes and as many numbers, so there the arithmetic must be little beside the
+reading. A thread loads sixteen codes in a row and sixteen numbers of the token against them, as two
+eights, and takes them apart by column: no thread needs another's number, and a product and its
+addition are one instruction. More rows in a program mean fewer numbers of the token for each code.
+
 Shapes: N rows of the matrix, K columns, M tokens. Chunks cut K.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
+
+from ostinato.llm.kernels.decoding_codes import numbers_of
+
+if TYPE_CHECKING:
+    from ostinato.llm.kernels.matrix import Matrix
+
+_COLUMNS = 16
+"""Codes of a row that a thread loads at once, taken apart by `_eight`, twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +45,12 @@ class FewPlan:
     chunk: int
     warps: int
     is_spread: bool = False
+
+    def spread(self, matrix: Matrix) -> int:
+        """Return how often a program has a token's numbers; 0: once, in columns, for codes."""
+        if self.is_spread:
+            return self.outputs
+        return 0 if matrix.is_codes and self.chunk >= _COLUMNS else 1
 
 
 @triton.jit
@@ -51,17 +70,30 @@ def load_weights(matrix: tl.tensor, row_N: tl.tensor, K: tl.constexpr, CHUNK: tl
 
 @triton.jit
 def load_row(row: tl.tensor, K: tl.constexpr, CHUNK: tl.constexpr, SPREAD: tl.constexpr) -> Any:
-    """Return K numbers in chunks, (SPREAD, CHUNK) each: SPREAD times the same."""
-    again = tl.arange(0, SPREAD)[:, None] * 0
+    """Return K numbers in chunks, (SPREAD, CHUNK) each: SPREAD times the same.
+
+    With SPREAD 0 a chunk is two of (1, CHUNK / 2): eight columns of each sixteen, and the others.
+    """
     chunks = ()
     for c in tl.static_range((K + CHUNK - 1) // CHUNK):
-        k = c * CHUNK + tl.arange(0, CHUNK)
-        at = row + again + k[None, :]
-        if (c + 1) * CHUNK <= K:
-            piece = tl.load(at)
+        if SPREAD == 0:
+            inside = tl.arange(0, CHUNK // 2)[None, :]
+            k = c * CHUNK + inside // 8 * 16 + inside % 8
+            if (c + 1) * CHUNK <= K:
+                chunks = chunks + (tl.load(row + k), tl.load(row + k + 8))  # type: ignore[assignment]  # noqa: RUF005
+            else:
+                first = tl.load(row + k, mask=k < K, other=0.0)
+                second = tl.load(row + k + 8, mask=k + 8 < K, other=0.0)
+                chunks = chunks + (first, second)  # type: ignore[assignment]  # noqa: RUF005
         else:
-            piece = tl.load(at, mask=(again + k[None, :]) < K, other=0.0)
-        chunks = chunks + (piece,)  # type: ignore[assignment]  # noqa: RUF005
+            again = tl.arange(0, SPREAD)[:, None] * 0
+            k = c * CHUNK + tl.arange(0, CHUNK)
+            at = row + again + k[None, :]
+            if (c + 1) * CHUNK <= K:
+                piece = tl.load(at)
+            else:
+                piece = tl.load(at, mask=(again + k[None, :]) < K, other=0.0)
+            chunks = chunks + (piece,)  # type: ignore[assignment]  # noqa: RUF005
     return chunks
 
 
@@ -76,9 +108,9 @@ def load_normed(
 ) -> Any:
     """Return a token's weighed numbers, float32, and what they are yet to be multiplied with."""
     pieces = load_row(row, K, CHUNK, SPREAD)
-    square = tl.zeros((SPREAD, CHUNK), tl.float32)
+    square = tl.zeros_like(pieces[0].to(tl.float32))
     chunks = ()
-    for c in tl.static_range((K + CHUNK - 1) // CHUNK):
+    for c in tl.static_range(len(pieces)):
         x = pieces[c].to(tl.float32)
         square += x * x
         chunks = chunks + (x * weights[c].to(tl.float32),)  # type: ignore[assignment]  # noqa: RUF005
@@ -86,9 +118,46 @@ def load_normed(
 
 
 @triton.jit
-def sum_products(weights: tl.tensor, x: tl.tensor, K: tl.constexpr, CHUNK: tl.constexpr) -> Any:
-    """Return the N sums over K."""
-    sums = weights[0].to(tl.float32) * x[0].to(tl.float32)
-    for c in tl.static_range(1, (K + CHUNK - 1) // CHUNK):
-        sums += weights[c].to(tl.float32) * x[c].to(tl.float32)
+def sum_products(
+    weights: tl.tensor, x: tl.tensor, K: tl.constexpr, CHUNK: tl.constexpr, SPREAD: tl.constexpr
+) -> Any:
+    """Return the N sums over K.
+
+    Args:
+        x: As `load_row` returns them.
+    """
+    if SPREAD == 0:
+        N: tl.constexpr = weights[0].shape[0]
+        sums = tl.zeros((N, CHUNK // 16), tl.float32)
+        for c in tl.static_range((K + CHUNK - 1) // CHUNK):
+            both = _eight(numbers_of(weights[c], tl.float32))
+            first = _eight(x[2 * c].to(tl.float32))
+            second = _eight(x[2 * c + 1].to(tl.float32))
+            for i in tl.static_range(8):
+                sums += _two(both[i])[0] * first[i]
+            for i in tl.static_range(8):
+                sums += _two(both[i])[1] * second[i]
+    else:
+        sums = numbers_of(weights[0], tl.float32) * x[0].to(tl.float32)
+        for c in tl.static_range(1, (K + CHUNK - 1) // CHUNK):
+            sums += numbers_of(weights[c], tl.float32) * x[c].to(tl.float32)
     return tl.sum(sums, 1)
+
+
+@triton.jit
+def _eight(piece: tl.tensor) -> Any:
+    """Return every eighth column, from the first on, from the second, and so on."""
+    even, odd = _two(piece)
+    from_0_by_4, from_2_by_4 = _two(even)
+    from_1_by_4, from_3_by_4 = _two(odd)
+    from_0, from_4 = _two(from_0_by_4)
+    from_1, from_5 = _two(from_1_by_4)
+    from_2, from_6 = _two(from_2_by_4)
+    from_3, from_7 = _two(from_3_by_4)
+    return from_0, from_1, from_2, from_3, from_4, from_5, from_6, from_7
+
+
+@triton.jit
+def _two(piece: tl.tensor) -> Any:
+    """Return the even columns and the odd ones."""
+    return tl.split(tl.reshape(piece, (piece.shape[0], piece.shape[1] // 2, 2)))

@@ -29,6 +29,11 @@ class Matrix:
     bias: Tensor | None = None
 
     @property
+    def is_codes(self) -> bool:
+        """Whether its weights are codes of one byte."""
+        return self.weight.element_size() == 1
+
+    @property
     def scale_place(self) -> Tensor:
         """Something to pass to a kernel in any case."""
         return self.weight if self.scale is None else self.scale

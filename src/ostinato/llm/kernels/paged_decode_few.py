@@ -1,9 +1,10 @@
 """Attention of one new token of a few rows over paged keys and values, in one launch.
 
 With one or a few short rows, finding out who does what takes longer than doing it. So each program
-has its place before it starts: a query head of a row and a piece of its keys. It loads all of those
-but the newest before the kernel ahead, which is still computing that one, has ended. Query heads
-that share keys read them once each, from the cache of the processor mostly.
+has its place before it starts: a head of a row and a piece of its keys. It loads all of those but
+the newest before the kernel ahead, which is still computing that one, has ended. With very few rows
+that is a query head, of which there are more: those that share keys read them once each, from the
+cache of the processor mostly. With more it is a key head and all of its queries (`together.py`).
 
 Long rows would be read several times over, so from a length on (`LONG`) the same launch does as
 `paged_decode` does.
@@ -13,6 +14,7 @@ Shapes: B rows, H query heads, G key heads, R = H / G, D head size, P pages per 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ import triton.language as tl
 from ostinato.llm.kernels.attending import LOG2_E, count_pad, load_rows, slots_of
 from ostinato.llm.kernels.early import launching, let_next_begin, wait_for_previous
 from ostinato.llm.kernels.stretches import attend_stretches, put_together
+from ostinato.llm.kernels.together import attend_together
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,6 +41,10 @@ class FewRowsPlan:
         block: Keys taken in at a time.
         long: From how many cached tokens on the longest row is shared out differently.
         long_block: Keys taken in at a time then.
+        stages: How many of those are under way.
+        ahead: Blocks asked for before the wait by a program that takes all query heads of a key
+            head; 0: a program takes one query head, and asks for one block.
+        least: Programs that there are at least, for long rows to be shared out to.
     """
 
     pieces: int
@@ -45,10 +52,18 @@ class FewRowsPlan:
     warps: int
     long: int
     long_block: int = 32
+    stages: int = 3
+    ahead: int = 0
+    least: int = 0
 
-    def programs(self, rows: int, heads: int) -> int:
+    def grid(self, rows: int, heads: int, kv_heads: int) -> tuple[int, int, int]:
+        """Return how many pieces, heads and rows have programs; some rows may be none."""
+        each = kv_heads if self.ahead else heads
+        return self.pieces, each, max(rows, -(-self.least // (self.pieces * each)))
+
+    def programs(self, rows: int, heads: int, kv_heads: int) -> int:
         """Return how many programs there are."""
-        return rows * heads * self.pieces
+        return math.prod(self.grid(rows, heads, kv_heads))
 
 
 def paged_decode_few(
@@ -84,7 +99,7 @@ def paged_decode_few(
     if q_BHD.stride(2) != 1:
         q_BHD = q_BHD.contiguous()
     out_BHD = q_BHD.new_empty(rows, heads, size)
-    _decode_few[(plan.pieces, heads, rows)](
+    _decode_few[plan.grid(rows, heads, kv_heads)](
         q_BHD,
         keys,
         values,
@@ -113,10 +128,13 @@ def paged_decode_few(
         PIECES=plan.pieces,
         BLOCK=plan.block,
         LONG_BLOCK=plan.long_block,
+        AHEAD=plan.ahead,
+        # Of a piece, which begins anywhere in a page.
+        PAGES=triton.next_power_of_2(plan.long // page_tokens + 2) if plan.ahead else 0,
         HAS_WINDOW=window is not None,
         EARLY=is_early,
         num_warps=plan.warps,
-        num_stages=3,
+        num_stages=plan.stages,
         **launching(is_early=is_early),
     )
     return out_BHD
@@ -152,6 +170,8 @@ def _decode_few(
     PIECES: tl.constexpr,
     BLOCK: tl.constexpr,
     LONG_BLOCK: tl.constexpr,
+    AHEAD: tl.constexpr,
+    PAGES: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
@@ -162,8 +182,8 @@ def _decode_few(
     length_B = tl.load(lengths + row_B, mask=row_B < rows, other=0).to(tl.int32)
     if tl.max(length_B, 0) >= long:
         attend_stretches(
-            (row * (G * R) + head) * PIECES + piece,
-            rows * (G * R * PIECES),
+            (row * tl.num_programs(1) + head) * PIECES + piece,
+            tl.num_programs(2) * tl.num_programs(1) * PIECES,
             q,
             keys,
             values,
@@ -196,34 +216,69 @@ def _decode_few(
             0,
             EARLY,
         )
-    else:
+    elif row < rows:
         length = tl.sum(tl.where(row_B == row, length_B, 0), 0)
-        _attend_piece(
-            row,
-            head,
-            piece,
-            length,
-            q + row.to(tl.int64) * q_row_stride + head * q_head_stride,
-            keys,
-            values,
-            pages + row.to(tl.int64) * pages_stride,
-            out,
-            part_output,
-            part_top,
-            part_total,
-            arrived,
-            scale,
-            window,
-            G,
-            R,
-            D,
-            PAGE,
-            D_PAD,
-            PIECES,
-            BLOCK,
-            HAS_WINDOW,
-            EARLY,
-        )
+        table = pages + row.to(tl.int64) * pages_stride
+        query = q + row.to(tl.int64) * q_row_stride
+        if AHEAD:
+            attend_together(
+                row,
+                head,
+                piece,
+                length,
+                query,
+                keys,
+                values,
+                table,
+                out,
+                part_output,
+                part_top,
+                part_total,
+                arrived,
+                q_head_stride,
+                scale,
+                window,
+                G,
+                R,
+                D,
+                PAGE,
+                PAGES,
+                R_PAD,
+                M,
+                D_PAD,
+                PIECES,
+                BLOCK,
+                AHEAD,
+                HAS_WINDOW,
+                EARLY,
+            )
+        else:
+            _attend_piece(
+                row,
+                head,
+                piece,
+                length,
+                query + head * q_head_stride,
+                keys,
+                values,
+                table,
+                out,
+                part_output,
+                part_top,
+                part_total,
+                arrived,
+                scale,
+                window,
+                G,
+                R,
+                D,
+                PAGE,
+                D_PAD,
+                PIECES,
+                BLOCK,
+                HAS_WINDOW,
+                EARLY,
+            )
 
 
 @triton.jit

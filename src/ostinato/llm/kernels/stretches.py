@@ -96,10 +96,8 @@ def attend_stretches(
         mine = tl.minimum(stop, end) if PIECES == 0 else at + 1
 
         m = tl.arange(0, M)
-        d = tl.arange(0, D_PAD)
-        head_M = head * R + m
         q_MD = load_rows(
-            q + row.to(tl.int64) * q_row_stride, head_M * q_head_stride, m < R, D, D_PAD
+            q + row.to(tl.int64) * q_row_stride, (head * R + m) * q_head_stride, m < R, D, D_PAD
         )
         owner = row
         if HAS_OWNER:
@@ -132,39 +130,87 @@ def attend_stretches(
             place = counter * PIECES + at - begin
             opener = counter
             parts = units
-        result = out + row.to(tl.int64) * (G * R * D)
-        is_mine_MD = (m < R)[:, None] & (d < D)[None, :]
-        if parts == 1:
-            tl.store(
-                result + head_M[:, None] * D + d[None, :],
-                (out_MD / total_M[:, None]).to(out.dtype.element_ty),
-                mask=is_mine_MD,
-            )
-        else:
-            at_M = place * R + m
-            tl.store(part_output + at_M[:, None] * D + d[None, :], out_MD, mask=is_mine_MD)
-            tl.store(part_top + at_M, top_M, mask=m < R)
-            tl.store(part_total + at_M, total_M, mask=m < R)
-            tl.debug_barrier()
-            before = tl.atomic_add(arrived + counter, 1, sem="acq_rel")
-            if before == parts - 1:
-                tl.store(arrived + counter, 0)
-                put_together(
-                    result + head * R * D,
-                    part_output,
-                    part_top,
-                    part_total,
-                    opener,
-                    parts,
-                    R,
-                    D,
-                    R_PAD,
-                    D_PAD,
-                    PIECES,
-                )
+        hand_in(
+            out + row.to(tl.int64) * (G * R * D) + head * R * D,
+            top_M,
+            total_M,
+            out_MD,
+            part_output,
+            part_top,
+            part_total,
+            arrived,
+            place,
+            counter,
+            opener,
+            parts,
+            R,
+            D,
+            R_PAD,
+            M,
+            D_PAD,
+            PIECES,
+        )
         at = mine
     # Last: nobody waits for zeros.
     clear_padding(program, programs, lengths, out, rows, G * R, D, D_PAD)
+
+
+@triton.jit
+def hand_in(
+    result: tl.tensor,
+    top_M: tl.tensor,
+    total_M: tl.tensor,
+    out_MD: tl.tensor,
+    part_output: tl.tensor,
+    part_top: tl.tensor,
+    part_total: tl.tensor,
+    arrived: tl.tensor,
+    place: tl.tensor,
+    counter: tl.tensor,
+    opener: tl.tensor,
+    parts: tl.tensor,
+    R: tl.constexpr,
+    D: tl.constexpr,
+    R_PAD: tl.constexpr,
+    M: tl.constexpr,
+    D_PAD: tl.constexpr,
+    PIECES: tl.constexpr,
+) -> None:
+    """Write the output of one row and key head, or a part of it; who comes last adds the parts.
+
+    A part stands at `place`, the first of them at `opener`; `counter` tells how many there are.
+    """
+    m = tl.arange(0, M)
+    d = tl.arange(0, D_PAD)
+    is_mine_MD = (m < R)[:, None] & (d < D)[None, :]
+    if parts == 1:
+        tl.store(
+            result + m[:, None] * D + d[None, :],
+            (out_MD / total_M[:, None]).to(result.dtype.element_ty),
+            mask=is_mine_MD,
+        )
+    else:
+        at_M = place * R + m
+        tl.store(part_output + at_M[:, None] * D + d[None, :], out_MD, mask=is_mine_MD)
+        tl.store(part_top + at_M, top_M, mask=m < R)
+        tl.store(part_total + at_M, total_M, mask=m < R)
+        tl.debug_barrier()
+        before = tl.atomic_add(arrived + counter, 1, sem="acq_rel")
+        if before == parts - 1:
+            tl.store(arrived + counter, 0)
+            put_together(
+                result,
+                part_output,
+                part_top,
+                part_total,
+                opener,
+                parts,
+                R,
+                D,
+                R_PAD,
+                D_PAD,
+                PIECES,
+            )
 
 
 @triton.jit

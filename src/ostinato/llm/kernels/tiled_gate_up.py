@@ -22,12 +22,11 @@ from ostinato.llm.kernels.tiled_rows import (
     TilePlan,
     Weighed,
     add_splits,
-    load_piece,
+    load_ahead,
     load_squares,
     multiply,
     pairs_of,
     scaled_plain,
-    split_start,
     tokens_pad,
     unpair,
 )
@@ -80,6 +79,7 @@ def tiled_gate_up(
         CHUNK=plan.chunk,
         STAGES=plan.stages,
         SPLITS=plan.splits,
+        AHEAD=plan.ahead,
         PATIENT=plan.is_patient,
         NAME=activation or "",
         EARLY=is_early,
@@ -117,6 +117,7 @@ def _gate_up(
     CHUNK: tl.constexpr,
     STAGES: tl.constexpr,
     SPLITS: tl.constexpr,
+    AHEAD: tl.constexpr,
     PATIENT: tl.constexpr,
     NAME: tl.constexpr,
     HAS_SCALE: tl.constexpr,
@@ -130,12 +131,12 @@ def _gate_up(
     row_R = inside_N
     if NAME != "":
         row_R = pairs_of(inside_N, INNER, N)
-    first_RK = load_piece(matrix, row_R, split_start(E, CHUNK, SPLITS), E, CHUNK)
+    ahead = load_ahead(matrix, row_R, E, CHUNK, SPLITS, AHEAD)
     token_M = tl.program_id(1) * M + tl.arange(0, M)
     inside_M = tl.minimum(token_M, rows - 1)
     wait_for_previous(EARLY)
     squares_PM = load_squares(squares, inside_M, parts, rows, PARTS_PAD)
-    sums_RM = multiply(matrix, row_R, first_RK, x, inside_M, E, CHUNK, STAGES, SPLITS)
+    sums_RM = multiply(matrix, row_R, ahead, x, inside_M, E, CHUNK, STAGES, SPLITS, AHEAD)
     if PATIENT:
         let_next_begin(EARLY)
     is_mine = True

@@ -21,9 +21,8 @@ from ostinato.llm.kernels.tiled_rows import (
     TilePlan,
     Weighed,
     add_splits,
-    load_piece,
+    load_ahead,
     multiply,
-    split_start,
     tokens_pad,
     weigh_plain,
 )
@@ -85,6 +84,7 @@ def tiled_product_add(
         CHUNK=plan.chunk,
         STAGES=plan.stages,
         SPLITS=plan.splits,
+        AHEAD=plan.ahead,
         PATIENT=plan.is_patient,
         EARLY=is_early,
         num_warps=plan.warps,
@@ -120,6 +120,7 @@ def _product_add(
     CHUNK: tl.constexpr,
     STAGES: tl.constexpr,
     SPLITS: tl.constexpr,
+    AHEAD: tl.constexpr,
     PATIENT: tl.constexpr,
     HAS_SCALE: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -130,7 +131,7 @@ def _product_add(
     program = tl.program_id(0)
     at_N = program * N + tl.arange(0, N)
     inside_N = tl.minimum(at_N, E - 1)
-    first_NK = load_piece(matrix, inside_N, split_start(K, CHUNK, SPLITS), K, CHUNK)
+    ahead = load_ahead(matrix, inside_N, K, CHUNK, SPLITS, AHEAD)
     norm_N1 = tl.load(norm + inside_N).to(tl.float32)[:, None]
     token_M = tl.program_id(1) * M + tl.arange(0, M)
     inside_M = tl.minimum(token_M, rows - 1)
@@ -138,7 +139,7 @@ def _product_add(
     is_there = (at_N < E)[:, None] & (token_M < rows)[None, :]
     wait_for_previous(EARLY)
     old_NM = tl.load(x + at_NM, mask=is_there, other=0.0)
-    sums_NM = multiply(matrix, inside_N, first_NK, h, inside_M, K, CHUNK, STAGES, SPLITS)
+    sums_NM = multiply(matrix, inside_N, ahead, h, inside_M, K, CHUNK, STAGES, SPLITS, AHEAD)
     if PATIENT:
         let_next_begin(EARLY)
     is_mine = True

@@ -19,12 +19,11 @@ from ostinato.llm.kernels.tiled_rows import (
     TilePlan,
     Weighed,
     add_splits,
-    load_piece,
+    load_ahead,
     load_squares,
     multiply,
     pairs_of,
     scaled_plain,
-    split_start,
     tokens_pad,
     unpair,
 )
@@ -85,6 +84,7 @@ def tiled_qkv(
         CHUNK=plan.chunk,
         STAGES=plan.stages,
         SPLITS=plan.splits,
+        AHEAD=plan.ahead,
         PATIENT=plan.is_patient,
         EARLY=is_early,
         num_warps=plan.warps,
@@ -128,6 +128,7 @@ def _qkv(
     CHUNK: tl.constexpr,
     STAGES: tl.constexpr,
     SPLITS: tl.constexpr,
+    AHEAD: tl.constexpr,
     PATIENT: tl.constexpr,
     HAS_SCALE: tl.constexpr,
     HAS_BIAS: tl.constexpr,
@@ -138,7 +139,7 @@ def _qkv(
     pair_N = tl.program_id(0) * N + tl.arange(0, N)
     inside_N = tl.minimum(pair_N, PAIRS - 1)
     row_R = pairs_of(inside_N // C * D + inside_N % C, C, N)
-    first_RK = load_piece(matrix, row_R, split_start(E, CHUNK, SPLITS), E, CHUNK)
+    ahead = load_ahead(matrix, row_R, E, CHUNK, SPLITS, AHEAD)
     token_M = tl.program_id(1) * M + tl.arange(0, M)
     inside_M = tl.minimum(token_M, rows - 1)
     wait_for_previous(EARLY)
@@ -152,7 +153,7 @@ def _qkv(
     m = inside_M.to(tl.int64)[None, :]
     cos_NM = tl.load(cos + m * C + c, mask=turns, other=1.0)
     sin_NM = tl.load(sin + m * C + c, mask=turns, other=0.0)
-    sums_RM = multiply(matrix, row_R, first_RK, x, inside_M, E, CHUNK, STAGES, SPLITS)
+    sums_RM = multiply(matrix, row_R, ahead, x, inside_M, E, CHUNK, STAGES, SPLITS, AHEAD)
     if PATIENT:
         let_next_begin(EARLY)
     is_mine = True

@@ -2,7 +2,7 @@
 
 A batch of decoding is narrow: 8 or 32 tokens against thousands of rows of the matrix. So the matrix
 is the left side and the tokens are the right side, filled up to 16, 32 or 64. The first piece of
-the matrix goes into registers before the wait.
+the matrix is asked for before the wait; where it is small, all pieces are.
 
 The norm costs no kernel. Its weights are per input and its scale is per token, so whoever writes
 the residual also writes it weighed, and how large the squares of its own part of a row were;
@@ -21,12 +21,12 @@ import torch
 import triton
 import triton.language as tl
 
+from ostinato.llm.kernels.decoding_codes import COMPILED, numbers_of
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 _LEAST = 16
-# The interpreter knows no assembly.
-COMPILED = tl.constexpr(not triton.knobs.runtime.interpret)
 _COUNTERS = 16_384
 
 
@@ -42,6 +42,8 @@ class TilePlan:
             them up, always in the same order.
         is_patient: Whether the next kernel begins when this one's sums are done. Programs that wait
             stand in the way of those that have not begun, unless all of them fit at once.
+        ahead: How many pieces of the matrix are asked for before the wait for the kernel ahead. If
+            that is all of a part, there is no loop, and `stages` says nothing.
     """
 
     outputs: int
@@ -51,11 +53,12 @@ class TilePlan:
     tokens: int = 64
     splits: int = 1
     is_patient: bool = True
+    ahead: int = 1
 
     def fits(self, inputs: int) -> bool:
-        """Return whether every part has some of so many columns."""
+        """Return whether every part has all pieces of so many columns that are taken ahead."""
         part = -(-inputs // (self.chunk * self.splits)) * self.chunk
-        return part * (self.splits - 1) < inputs
+        return part * (self.splits - 1) + (self.ahead - 1) * self.chunk < inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,34 +161,66 @@ def _only_now(x: tl.tensor) -> Any:
 
 
 @triton.jit
+def load_ahead(
+    matrix: tl.tensor,
+    row_R: tl.tensor,
+    K: tl.constexpr,
+    CHUNK: tl.constexpr,
+    SPLITS: tl.constexpr,
+    AHEAD: tl.constexpr,
+) -> Any:
+    """Return the first pieces of this program's part of the columns: AHEAD of (R, CHUNK)."""
+    start = split_start(K, CHUNK, SPLITS)
+    ahead: tl.tuple = ()
+    for piece in tl.static_range(AHEAD):
+        ahead = ahead + (load_piece(matrix, row_R, start + piece * CHUNK, K, CHUNK),)  # noqa: RUF005 -- Triton knows no other
+    return ahead
+
+
+@triton.jit
 def multiply(
     matrix: tl.tensor,
     row_R: tl.tensor,
-    first_RK: tl.tensor,
+    ahead: tl.tuple,
     x: tl.tensor,
     token_M: tl.tensor,
     K: tl.constexpr,
     CHUNK: tl.constexpr,
     STAGES: tl.constexpr,
     SPLITS: tl.constexpr,
+    AHEAD: tl.constexpr,
 ) -> Any:
     """Return the products (R, M) of one part of the columns, float32.
 
     Args:
-        first_RK: The first piece of the matrix, from `split_start` on.
+        ahead: What `load_ahead` gave.
     """
     number: tl.constexpr = x.dtype.element_ty
     start = split_start(K, CHUNK, SPLITS)
     # Loaded first and multiplied last: the copies of the loop begin while these are under way.
-    x_KM = _load_tokens(x, token_M, start, K, CHUNK)
-    sums_RM = tl.zeros((first_RK.shape[0], x_KM.shape[1]), tl.float32)
-    until = tl.minimum(start + tl.cdiv(K, CHUNK * SPLITS) * CHUNK, K)
-    for k in tl.range(start + CHUNK, until, CHUNK, num_stages=STAGES):
-        piece_RK = load_piece(matrix, row_R, k, K, CHUNK).to(number)
-        next_KM = _load_tokens(x, token_M, k, K, CHUNK)
-        sums_RM = tl.dot(piece_RK, next_KM, sums_RM, input_precision="ieee")
-    first_RK = _only_now(first_RK).to(number)
-    return tl.dot(first_RK, _only_now(x_KM), sums_RM, input_precision="ieee")
+    tokens: tl.tuple = ()
+    for piece in tl.static_range(AHEAD):
+        tokens = tokens + (_load_tokens(x, token_M, start + piece * CHUNK, K, CHUNK),)  # noqa: RUF005 -- Triton knows no other
+    sums_RM = tl.zeros((row_R.shape[0], token_M.shape[0]), tl.float32)
+    if K > AHEAD * CHUNK * SPLITS:
+        until = tl.minimum(start + tl.cdiv(K, CHUNK * SPLITS) * CHUNK, K)
+        for k in tl.range(start + AHEAD * CHUNK, until, CHUNK, num_stages=STAGES):
+            piece_RK = numbers_of(load_piece(matrix, row_R, k, K, CHUNK), number)
+            next_KM = _load_tokens(x, token_M, k, K, CHUNK)
+            sums_RM = tl.dot(piece_RK, next_KM, sums_RM, input_precision="ieee")
+    if AHEAD == 1:
+        first_RK = numbers_of(_only_now(ahead[0]), number)
+        return tl.dot(first_RK, _only_now(tokens[0]), sums_RM, input_precision="ieee")
+    # All tokens are asked for before any is put down into shared memory: the compiler would do that
+    # in turns, and wait for memory in each. The matrix is put down before the wait.
+    tl.debug_barrier()
+    arrived: tl.tuple = ()
+    for piece in tl.static_range(AHEAD):
+        arrived = arrived + (_only_now(tokens[piece]),)  # noqa: RUF005 -- Triton knows no other
+    for piece in tl.static_range(AHEAD):
+        piece_RK = numbers_of(ahead[piece], number)
+        sums_RM = tl.dot(piece_RK, arrived[piece], sums_RM, input_precision="ieee")
+    return sums_RM
 
 
 @triton.jit

@@ -16,7 +16,7 @@ Shapes: N tokens, E hidden, H query heads, D head size.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ostinato.llm.attention.base import DecodeAttend, PrefillAttend
 from ostinato.llm.attention.triton_attention import TritonAttention
@@ -39,6 +39,7 @@ from ostinato.llm.models.fused_plans import (
     LayerPlan,
     LayerPlans,
     LayerSizes,
+    Plan,
     Product,
     plans_for,
 )
@@ -51,6 +52,10 @@ if TYPE_CHECKING:
     from ostinato.llm.models.layers import RmsNorm
     from ostinato.llm.models.linear import Linear
     from ostinato.llm.models.llama import LlamaDecoder, LlamaLayer
+
+    # What a product made of the residual for the norm that follows: weighed it, or left itself to
+    # be added.
+    _Ready: TypeAlias = Weighed | Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +111,11 @@ class Fused:
         run = _Run(
             self.plans.fit(len(tokens_N)), attend, x_NE, cos_NC, sin_NC, slots_N, self.room, early
         )
-        weighed: Weighed | None = None
+        ready: _Ready = None
         layers, last = decoder.fused_layers(), decoder.norm
         for layer, after in zip(layers, [each.norm_1 for each in layers[1:]] + [last], strict=True):
-            weighed = run.layer(layer, weighed, after)
-        return norm_rows(x_NE, None, last.weight, last.eps, is_early=early)[1]
+            ready = run.layer(layer, ready, after)
+        return norm_rows(x_NE, _product_of(ready), last.weight, last.eps, is_early=early)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +131,16 @@ class _Run:
     room: SplitRoom
     is_early: bool
 
-    def layer(self, layer: LlamaLayer, weighed: Weighed | None, after: RmsNorm) -> Weighed | None:
-        """Run a layer; return the residual weighed for the norm after it, where that is made."""
+    def layer(self, layer: LlamaLayer, ready: _Ready, after: RmsNorm) -> _Ready:
+        """Run a layer; return what it made for the norm after it."""
         plan, mlp = self.plan, layer.mlp
-        q_NHD = self._qkv(layer, weighed)
+        q_NHD = self._qkv(layer, ready)
         mixed_NF = self._attend(layer.index, q_NHD).flatten(1)
-        weighed = self._product_add(mixed_NF, layer.out, layer.norm_2, plan.out, plan.gate_up)
-        inner_NI = self._product(layer.norm_2, mlp.gate_up, mlp.activation, weighed, plan.gate_up)
+        ready = self._product_add(mixed_NF, layer.out, layer.norm_2, plan.out, plan.gate_up)
+        inner_NI = self._product(layer.norm_2, mlp.gate_up, mlp.activation, ready, plan.gate_up)
         return self._product_add(inner_NI, mlp.down, after, plan.down, plan.qkv)
 
-    def _qkv(self, layer: LlamaLayer, weighed: Weighed | None) -> Tensor:
+    def _qkv(self, layer: LlamaLayer, ready: _Ready) -> Tensor:
         store, early, plan = self.attend.store, self.is_early, self.plan.qkv
         place = Place(
             self.cos_NC,
@@ -147,7 +152,7 @@ class _Run:
         norm, linear = layer.norm_1, layer.qkv
         if layer.q_norm is not None and layer.k_norm is not None:
             norms = HeadNorms(layer.q_norm.weight, layer.k_norm.weight, layer.q_norm.eps)
-            qkv_NF = self._product(norm, linear, None, weighed, plan)
+            qkv_NF = self._product(norm, linear, None, ready, plan)
             return turn_rows(qkv_NF, layer.heads, place, norms, is_early=early)
         if isinstance(plan, FewPlan):
             return few_qkv(
@@ -161,9 +166,8 @@ class _Run:
                 is_early=early,
             )
         if isinstance(plan, TilePlan):
-            weighed = weighed or weigh_rows(self.x_NE, norm.weight, norm.eps, is_early=early)
             return tiled_qkv(
-                weighed,
+                self._weighed(norm, ready),
                 matrix_of(linear),
                 layer.heads,
                 place,
@@ -171,7 +175,7 @@ class _Run:
                 room=self.room,
                 is_early=early,
             )
-        qkv_NF = self._product(norm, linear, None, None, None)
+        qkv_NF = self._product(norm, linear, None, ready, None)
         return turn_rows(qkv_NF, layer.heads, place, None, is_early=early)
 
     def _product(
@@ -179,8 +183,8 @@ class _Run:
         norm: RmsNorm,
         linear: Linear,
         activation: str | None,
-        weighed: Weighed | None,
-        plan: FewPlan | TilePlan | None,
+        ready: _Ready,
+        plan: Plan,
     ) -> Tensor:
         """Return the product of the normed residual, gated if there is an activation."""
         x_NE, early = self.x_NE, self.is_early
@@ -195,11 +199,15 @@ class _Run:
                 is_early=early,
             )
         if isinstance(plan, TilePlan):
-            weighed = weighed or weigh_rows(x_NE, norm.weight, norm.eps, is_early=early)
             return tiled_gate_up(
-                weighed, matrix_of(linear), activation, plan=plan, room=self.room, is_early=early
+                self._weighed(norm, ready),
+                matrix_of(linear),
+                activation,
+                plan=plan,
+                room=self.room,
+                is_early=early,
             )
-        normed_NE = norm_rows(x_NE, None, norm.weight, norm.eps, is_early=early)[1]
+        normed_NE = norm_rows(x_NE, _product_of(ready), norm.weight, norm.eps, is_early=early)[1]
         product: Tensor = linear(normed_NE)
         return product if activation is None else gate_rows(product, activation, is_early=early)
 
@@ -208,10 +216,10 @@ class _Run:
         h_NK: Tensor,
         linear: Linear,
         after: RmsNorm,
-        plan: FewPlan | TilePlan | None,
-        following: FewPlan | TilePlan | None,
-    ) -> Weighed | None:
-        """Add a product to the residual; weigh it if the product that follows wants it so."""
+        plan: Plan,
+        following: Plan,
+    ) -> _Ready:
+        """Add a product to the residual, or leave that; weigh it if what follows wants it so."""
         x_NE, early = self.x_NE, self.is_early
         if isinstance(plan, FewPlan):
             few_product_add(x_NE, h_NK, matrix_of(linear), plan=plan, is_early=early)
@@ -226,11 +234,19 @@ class _Run:
                 is_early=early,
             )
             return weighed if isinstance(following, TilePlan) else None
-        elif isinstance(linear, QuantizedLinear) or linear.bias is not None:
-            x_NE.add_(linear(h_NK))
-        else:
+        elif plan is None and not isinstance(linear, QuantizedLinear) and linear.bias is None:
             x_NE.addmm_(h_NK, linear.weight.t())
+        else:
+            product_NE: Tensor = linear(h_NK)
+            if not isinstance(following, (FewPlan, TilePlan)):  # a norm comes first, and adds it
+                return product_NE
+            x_NE.add_(product_NE)
         return None
+
+    def _weighed(self, norm: RmsNorm, ready: _Ready) -> Weighed:
+        if isinstance(ready, Weighed):
+            return ready
+        return weigh_rows(self.x_NE, norm.weight, norm.eps, is_early=self.is_early)
 
     def _attend(self, layer: int, q_NHD: Tensor) -> Tensor:
         attend = self.attend
@@ -240,6 +256,11 @@ class _Run:
         if isinstance(backend, TritonAttention):
             return backend.decode_next(layer, q_NHD, attend.store, *tables)
         return backend.decode(layer, q_NHD, attend.store, *tables)
+
+
+def _product_of(ready: _Ready) -> Tensor | None:
+    """Return the product that a norm is to add."""
+    return None if isinstance(ready, Weighed) else ready
 
 
 def matrix_of(linear: Linear) -> Matrix:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import TypeAlias
 
 from ostinato.llm.kernels.few_rows import FewPlan
 from ostinato.llm.kernels.tiled_rows import TilePlan
@@ -38,19 +39,32 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class LayerPlan:
-    """How each product of a layer is computed; None: by the library."""
+class Apart:
+    """By the library, and added to the residual by the norm that follows.
 
-    qkv: FewPlan | TilePlan | None
-    out: FewPlan | TilePlan | None
-    gate_up: FewPlan | TilePlan | None
-    down: FewPlan | TilePlan | None
+    That norm reads the residual in any case, and the library has other tiles for a product that is
+    not added in its end. Where no norm of its own follows, the sum is a kernel more.
+    """
+
+
+Plan: TypeAlias = FewPlan | TilePlan | Apart | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPlan:
+    """How each product of a layer is computed; None: by the library, which adds in its end."""
+
+    qkv: Plan
+    out: Plan
+    gate_up: Plan
+    down: Plan
 
     @property
     def description(self) -> str:
         """How its products are computed, in words."""
-        names = {FewPlan: "in registers", TilePlan: "in tiles", type(None): "by the library"}
-        each = [names[type(getattr(self, field.name))] for field in fields(self)]
+        names = {FewPlan: "in registers", TilePlan: "in tiles"}
+        plans = (getattr(self, field.name) for field in fields(self))
+        each = [names.get(type(plan), "by the library") for plan in plans]
         return " and ".join(dict.fromkeys(each))
 
 
@@ -119,14 +133,20 @@ def few_plan(product: Product, *, number_bytes: int = 2) -> FewPlan:
     if inputs <= _SHORT:
         return FewPlan(*(4, 64, 2) if product.in_pairs else (2, 64, 1), is_spread=True)
     warp = _LOAD_BYTES // number_bytes * _LANES  # numbers that it loads at once
-    warps = 4 if product.in_pairs else 8
+    is_codes = number_bytes == 1
+    warps = 4 if product.in_pairs or is_codes else 8
     if warp * 4 <= even < warp * warps:
         warps = 4
     most = warp * warps
     chunk = min(even, most) if even >= warp else most
+    if is_codes:  # no thread may have another's columns
+        chunk = chunk if inputs <= _LOADS * chunk else most
+        warps, most = chunk // warp, chunk
     loads = -(-inputs // chunk) * chunk / most * (2 if product.in_pairs else 1)
+    # More rows of codes to a program, for what it does with a token is spread over them.
+    most_loads = _LOADS // 2 if product.in_pairs and not is_codes else _LOADS
     outputs = 1
-    while outputs * 2 * loads <= (_LOADS // 2 if product.in_pairs else _LOADS):
+    while outputs * 2 * loads <= most_loads:
         outputs *= 2
     return FewPlan(min(outputs, 8), chunk, warps)
 

@@ -130,7 +130,11 @@ class Bench:
     def best(self, tokens: int, is_over: Callable[[], bool]) -> LayerPlan | None:
         """Return the fastest plan for so many tokens; None if time ran out before it was found."""
         sizes = sizes_of(self.fused.decoder.config)
-        trials = {name: tuple(candidates(getattr(sizes, name), tokens)) for name in ORDER}
+        width = self.fused.decoder.fused_layers()[0].qkv.weight.dtype.itemsize
+        trials = {
+            name: tuple(candidates(getattr(sizes, name), tokens, number_bytes=width))
+            for name in ORDER
+        }
         expected_NE = self.expected(tokens)
         return fastest(
             self.fused.plans.fit(tokens),

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from ostinato.llm.models.fused_plans import LayerPlan, LayerPlans
 
 if TYPE_CHECKING:
-    from ostinato.llm.kernels.few_rows import FewPlan
-    from ostinato.llm.kernels.tiled_rows import TilePlan
+    from ostinato.llm.models.fused_plans import Plan
     from ostinato.measure import Spread
 
 ORDER = ("gate_up", "down", "qkv", "out")
@@ -30,7 +29,7 @@ def is_faster(trial: Spread, best: Spread) -> bool:
 
 def fastest(
     start: LayerPlan,
-    trials: Mapping[str, Sequence[FewPlan | TilePlan | None]],
+    trials: Mapping[str, Sequence[Plan]],
     time: Callable[[LayerPlan], Spread | None],
     is_over: Callable[[], bool],
 ) -> LayerPlan | None:

@@ -24,11 +24,16 @@ from typing import Any
 
 from ostinato.llm.kernels.few_rows import FewPlan
 from ostinato.llm.kernels.tiled_rows import TilePlan
-from ostinato.llm.models.fused_plans import LayerPlan, LayerPlans
+from ostinato.llm.models.fused_plans import Apart, LayerPlan, LayerPlans, Plan
 
 _log = logging.getLogger(__name__)
 _VERSION = 1
-_KINDS: Mapping[str, type[FewPlan | TilePlan]] = {"few": FewPlan, "tile": TilePlan}
+_KINDS: Mapping[str, type[FewPlan | TilePlan | Apart]] = {
+    "few": FewPlan,
+    "tile": TilePlan,
+    "apart": Apart,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 PACKAGED = Path(__file__).with_name("plans.json")
 
 
@@ -123,7 +128,7 @@ def plan_of(found: Mapping[str, Any]) -> LayerPlan:
     return LayerPlan(**{each.name: _product_of(found[each.name]) for each in fields(LayerPlan)})
 
 
-def _product_of(found: Mapping[str, Any] | None) -> FewPlan | TilePlan | None:
+def _product_of(found: Mapping[str, Any] | None) -> Plan:
     if found is None:
         return None
     options = dict(found)
@@ -134,13 +139,13 @@ def _product_of(found: Mapping[str, Any] | None) -> FewPlan | TilePlan | None:
     return kind(**options)
 
 
-def _is_possible(kind: type[FewPlan | TilePlan], name: str, value: object) -> bool:
+def _is_possible(kind: type[FewPlan | TilePlan | Apart], name: str, value: object) -> bool:
     """Return whether a kernel can be compiled with this; what compiles may still not fit a GPU."""
     if name.startswith("is_"):
         return isinstance(value, bool)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         return False
-    if name in ("stages", "splits"):
+    if name in ("stages", "splits", "ahead"):
         return True
     least = 16 if kind is TilePlan and name in ("outputs", "chunk", "tokens") else 1
     return value >= least and value & (value - 1) == 0
@@ -151,7 +156,5 @@ def written(plan: LayerPlan) -> dict[str, Any]:
     return {field.name: _product_written(getattr(plan, field.name)) for field in fields(plan)}
 
 
-def _product_written(plan: FewPlan | TilePlan | None) -> dict[str, Any] | None:
-    if plan is None:
-        return None
-    return {"kind": "few" if isinstance(plan, FewPlan) else "tile", **asdict(plan)}
+def _product_written(plan: Plan) -> dict[str, Any] | None:
+    return None if plan is None else {"kind": _NAMES[type(plan)], **asdict(plan)}

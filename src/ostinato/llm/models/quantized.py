@@ -59,7 +59,7 @@ class QuantizedLinear(Linear):
     def forward(self, x_NI: Tensor) -> Tensor:
         """Return (N, O). Plain torch has no such product: the codes become numbers on the way."""
         y = product(x_NI, self.weight.to(x_NI.dtype), None, is_invariant=self.is_invariant)
-        y = (y * self.scale).to(x_NI.dtype)
+        y.mul_(self.scale)  # in float32, rounded once, and no float32 of a prompt's size is kept
         return y if self.bias is None else y + self.bias
 
     def places(self) -> dict[str, Place]:
