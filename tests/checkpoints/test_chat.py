@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
-from ostinato.checkpoints import GgufFile, render_chat
+from ostinato.checkpoints import GgufFile, chat, render_chat
 from ostinato.checkpoints.smollm2 import find_gguf
 from ostinato.errors import UsageError
 
@@ -92,3 +92,34 @@ def test_a_template_cannot_reach_the_file_system(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x")
     with pytest.raises(UsageError):
         render_chat(f"{{% include '{tmp_path}/secret' %}}", [USER])
+
+
+def test_a_template_is_compiled_once_however_many_conversations_it_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+    usual = chat._environment
+
+    def environment() -> Any:
+        made.append(1)
+        return usual()
+
+    monkeypatch.setattr(chat, "_environment", environment)
+    template = "{# seen by this test alone #}{{ messages[0].content }}"
+    written = [render_chat(template, [{"role": "user", "content": str(n)}]) for n in range(3)]
+    assert written == ["0", "1", "2"]
+    assert len(made) == 1
+
+
+def test_what_a_template_sets_is_forgotten_with_the_text() -> None:
+    template = (
+        "{{ seen }}{% set seen = 1 %}{% set n = namespace(x=0) %}{% set n.x = n.x + 1 %}{{ n.x }}"
+    )
+    assert [render_chat(template, [USER]) for _ in range(2)] == ["1", "1"]
+
+
+def test_a_template_that_cannot_be_compiled_is_refused_each_time() -> None:
+    for _ in range(2):
+        with pytest.raises(UsageError) as caught:
+            render_chat("{% for %}", [USER])
+        assert caught.value.code == "OST2030"

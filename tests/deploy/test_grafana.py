@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("promql_parser", reason="needs promql-parser")
+
 from deploy.promql import missing, offered, parsed, series
 
 FOLDER = Path(__file__).parent.parent.parent / "deploy" / "grafana"

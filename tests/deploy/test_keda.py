@@ -10,6 +10,9 @@ import pytest
 import yaml
 
 from deploy.manifests import the
+
+pytest.importorskip("promql_parser", reason="needs promql-parser")
+
 from deploy.promql import grouped, missing, parsed
 
 SPEC = the("keda/scaledobject.yaml", "ScaledObject")["spec"]

@@ -4,8 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import kubernetes_validate
 import pytest
+
+pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate")
+
+import kubernetes_validate
 import yaml
 from typer.core import TyperGroup
 from typer.main import get_command

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+pytest.importorskip("promql_parser", reason="needs promql-parser")
+
 from deploy.promql import Asked, missing, series
 
 FOLDER = Path(__file__).parent.parent.parent / "deploy" / "prometheus"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -110,6 +111,55 @@ def test_a_thread_that_makes_cuda_allocate_anew_goes_on() -> None:
 
     with looping(work):
         record_many(torch.device("cuda:0"))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("wait", [torch.cuda.synchronize, torch.accelerator.synchronize])
+def test_a_thread_that_waits_for_the_device_goes_on_and_so_does_the_recording(
+    wait: Callable[[], None],
+) -> None:
+    with looping(wait):
+        record_many(torch.device("cuda:0"))
+
+
+@pytest.mark.gpu
+def test_a_thread_that_reads_a_value_on_its_own_stream_goes_on() -> None:
+    stream = torch.cuda.Stream()
+    x = torch.ones(64, device="cuda:0")
+    torch.cuda.synchronize()
+
+    def work() -> None:
+        with torch.cuda.stream(stream):
+            assert x.sum().item() == 64
+
+    with looping(work):
+        record_many(torch.device("cuda:0"))
+
+
+@pytest.mark.gpu
+def test_a_capture_that_another_library_breaks_is_made_later() -> None:
+    """It waits for the device past torch: its wait fails, and so may each of our attempts."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    device = torch.device("cuda:0")
+    module = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)).to(device)
+    module.requires_grad_(False)
+
+    def work() -> None:
+        torch.cuda.current_stream(device).query()  # makes the context this thread's own
+        driver.cuCtxSynchronize()
+
+    with graphed(module, admit_after=1) as g:
+        with looping(work):
+            for _ in range(16):
+                x = torch.randn(3, 16, device=device)
+                torch.testing.assert_close(g(x), module(x), rtol=1e-4, atol=1e-5)
+        assert set(g.report().reasons) <= {"capture-error", "being-recorded"}, g.report().reasons
+        for _ in range(1024):  # the longest that a signature waits for its next attempt
+            g(torch.randn(3, 16, device=device))
+            assert g.last is not None
+            if g.last.outcome is Outcome.REPLAYED:
+                break
+        check_replay(g, torch.randn(3, 16, device=device))
 
 
 def test_what_another_thread_computes_is_no_part_of_the_recording(device: torch.device) -> None:

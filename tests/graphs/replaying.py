@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ostinato.graphs import Lease, Outcome, Reason, Runner, graphed
+from ostinato.graphs.backends.cuda_capture import CAPTURE_LOCK
 from ostinato.graphs.graph import Graph
 from ostinato.graphs.padding import poison
 from ostinato.graphs.tree import flatten
@@ -46,8 +47,10 @@ def spoil(runner: Runner[..., Any]) -> None:
 
 
 def _wait_for_all_streams() -> None:
+    # CUDA forbids to wait for a whole device on which any thread captures, and ends the capture.
     if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+        with CAPTURE_LOCK:
+            torch.cuda.synchronize()
 
 
 def _every_element_once(tensor: Tensor) -> Tensor:

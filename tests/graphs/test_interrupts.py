@@ -6,6 +6,7 @@ import contextlib
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
@@ -16,9 +17,10 @@ from torch import Tensor, nn, overrides
 from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-from ostinato.graphs import Buckets, Outcome, graphed
+from ostinato.graphs import Buckets, Outcome, Reason, graphed
 from ostinato.graphs.inline import runs_inline
 from ostinato.graphs.interrupts import run_interruptibly, signals_wait
+from ostinato.graphs.observe_python import PythonWatcher
 
 # Where a mode, a hook or a patch comes and goes.
 _COMING_AND_GOING = frozenset(
@@ -151,6 +153,127 @@ def test_the_callable_s_own_code_is_interrupted_at_once() -> None:
     with pytest.raises(KeyboardInterrupt), signals_wait():
         run_interruptibly(fn, (torch.ones(1),))
     assert not reached
+
+
+class _Heard(BaseException):
+    """As KeyboardInterrupt, which would end the whole session where a test lets it through."""
+
+
+@pytest.fixture
+def _heard() -> Iterator[None]:
+    def hear(number: int, frame: FrameType | None) -> None:
+        raise _Heard
+
+    before = signal.signal(signal.SIGINT, hear)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def _counter() -> memoryview:
+    """A count that no recording puts back: nothing is seen of what stands behind it."""
+    return memoryview(bytearray(1))
+
+
+class _AtLines(_Interrupting):
+    """Raises SIGINT at one line of what torch calls, and notes how far the callable was."""
+
+    def __init__(self, at: tuple[CodeType, int, str] | None, reached: memoryview) -> None:
+        super().__init__(at)
+        self._reached = reached
+        self.reached_before = 0
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> Any:
+        is_ours = frame.f_code.co_name in ("__torch_dispatch__", "__torch_function__", "on_call")
+        return self._within if is_ours else None
+
+    def _within(self, frame: FrameType, event: str, _: object) -> Any:
+        if event == "line":
+            self.reached_before = self.reached_before if self.has_raised else self._reached[0]
+            super()._within(frame, event, _)
+        return self._within
+
+
+@pytest.mark.usefixtures("_heard")
+def test_an_interrupt_in_the_last_call_of_torch_does_not_wait_for_another() -> None:
+    """Behind it there may be an endless loop."""
+
+    def interrupted(at: tuple[CodeType, int, str] | None) -> list[tuple[CodeType, int, str]]:
+        reached = _counter()
+
+        def fn(x: Tensor) -> Tensor:
+            y = x * 2
+            reached[0] += 1
+            return y
+
+        tracer = _AtLines(at, reached)
+        has_come = False
+        try:
+            _run_traced(lambda: graphed(fn, admit_after=1, backend="tape")(torch.ones(2)), tracer)
+        except _Heard:
+            has_come = True
+        assert has_come == tracer.has_raised, at
+        if has_come:
+            assert reached[0] == tracer.reached_before, at
+        return list(tracer.places)
+
+    places = interrupted(None)
+    assert len(places) > 20
+    for place in places:
+        interrupted(place)
+
+
+def _interrupting_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the first look of the profiling hook at a builtin be interrupted."""
+    look, raised = PythonWatcher._on_builtin, []
+
+    def interrupted(self: PythonWatcher, frame: FrameType, called: Any) -> None:
+        if not raised:
+            raised.append(None)
+            signal.raise_signal(signal.SIGINT)
+        look(self, frame, called)
+
+    monkeypatch.setattr(PythonWatcher, "_on_builtin", interrupted)
+
+
+@pytest.mark.usefixtures("_heard")
+def test_an_interrupt_in_the_profiling_hook_is_handled_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _interrupting_hook(monkeypatch)
+    reached = _counter()
+
+    def fn(x: Tensor) -> Tensor:
+        y = x * 2
+        time.perf_counter()
+        reached[0] += 1  # an endless loop, say
+        return y
+
+    g = graphed(fn, admit_after=1, backend="tape")
+    before = _standing()
+    with pytest.raises(_Heard):
+        g(torch.ones(2))
+    assert reached[0] == 0
+    assert _standing() == before
+
+
+@pytest.mark.filterwarnings("ignore::ostinato.graphs.OstinatoWarning")
+@pytest.mark.usefixtures("_heard")
+def test_a_run_whose_hook_went_away_is_not_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    _interrupting_hook(monkeypatch)
+
+    def fn(x: Tensor) -> Tensor:
+        with contextlib.suppress(_Heard):
+            time.perf_counter()
+        return x * 2
+
+    g = graphed(fn, admit_after=1, backend="tape")
+    assert g(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert g.last is not None
+    assert (g.last.outcome, g.last.reason) == (Outcome.EAGER, Reason.PYTHON_SIDE_EFFECT)
+    assert "the profiling hook was taken away" in g.last.detail
+    for _ in range(8):  # no interrupt comes any more
+        assert g(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert g.last.outcome is Outcome.REPLAYED
 
 
 def test_what_a_handler_raises_is_not_taken_for_the_callable_s_own_error() -> None:

@@ -140,9 +140,10 @@ def test_a_counter_is_not_moved_on_beyond_its_end(device: torch.device) -> None:
     """Numbers that the call itself wrote are left alone: they may be positions in something."""
     position = torch.zeros(1, dtype=torch.int64, device=device)
     log = torch.zeros(3, device=device)
+    mark = torch.ones(1, device=device)  # a number would come from the host
 
     def step(x: Tensor) -> Tensor:
-        log[position] = 1.0
+        log[position] = mark
         position.add_(1)
         return x * 2
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ostinato.graphs import Reason, graphed
 from ostinato.graphs.source_lines import raising_line, running_line
 
 
@@ -54,3 +55,28 @@ def test_frames_of_the_standard_library_are_passed_over() -> None:
 class Raises:
     def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
         return (int, ("no number",))
+
+
+def test_a_read_deep_inside_of_torch_is_named_beside_the_line_that_calls_it() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        return torch.distributions.Categorical(logits=x).log_prob(torch.zeros(2))
+
+    g = graphed(step, admit_after=1, backend="tape")
+    g(torch.ones(2, 3))
+    assert g.last is not None
+    assert g.last.reason is Reason.HOST_SYNC
+    assert "test_source_lines.py" in g.last.detail
+    assert ".log_prob(torch.zeros(2))`" in g.last.detail
+    assert ", in torch/distributions/" in g.last.detail
+
+
+def test_a_read_that_the_line_shows_is_named_by_it_alone() -> None:
+    class Reading(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * int(x.sum())
+
+    g = graphed(Reading(), admit_after=1, backend="tape")
+    g(torch.ones(2))
+    assert g.last is not None
+    assert "`return x * int(x.sum())`" in g.last.detail
+    assert "in torch/" not in g.last.detail

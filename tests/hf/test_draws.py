@@ -94,6 +94,21 @@ def test_a_model_that_always_draws_is_found_in_evaluation_mode(tiny: Make, promp
     assert ours == generate(model, prompt())[0]
 
 
+def test_a_model_that_draws_in_decode_steps_alone_is_found_too(tiny: Make, prompt: Make) -> None:
+    model = tiny("llama")
+
+    def disturb(_: Any, __: Any, out: Tensor) -> Tensor:
+        return nn.functional.dropout(out, 0.3) if out.shape[1] == 1 else out
+
+    model.model.layers[0].mlp.register_forward_hook(disturb)
+    with accelerate(model) as fast:
+        ours, after = generate(fast, prompt())
+        assert fast.last.reason is Delegated.DRAWS_IN_FORWARD
+    theirs, expected = generate(model, prompt())
+    assert ours == theirs
+    assert torch.equal(after, expected)
+
+
 def test_without_draws_training_mode_is_replayed(tiny: Make, prompt: Make) -> None:
     model = with_dropout(tiny("llama"), 0.0).train()
     with accelerate(model) as fast:

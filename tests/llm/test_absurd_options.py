@@ -21,7 +21,8 @@ NO_COUNTS = (
     *(math.nan, math.inf, -math.inf, 2.5, 1e300, True, False, "x", "10", b"10", [], {}, 3j),
     *(np.float64(3), np.bool_(True), np.array([3]), torch.tensor(3)),
 )
-HUGE = (10**30, 2**63, 2**31)
+HUGE = (2**63 - 1, 2**31)
+BEYOND = (2**64, 10**30, 10**5000)
 REFUSED = {
     "max_batch": "OST5034",
     "max_model_len": "OST5032",
@@ -30,7 +31,22 @@ REFUSED = {
     "steps_per_launch": "OST5031",
     "most_logprobs": "OST5031",
 }
-"""By which code a huge number is refused; what is not named here has no bound."""
+"""By which code a huge number is refused; what is not named here has no bound but what 64 bits
+hold."""
+
+
+@pytest.mark.parametrize("option", [*COUNTS, "kv_memory"])
+@pytest.mark.parametrize("value", BEYOND, ids=["2**64", "10**30", "10**5000"])
+def test_a_number_beyond_64_bits_is_refused_by_name(option: str, value: int) -> None:
+    with pytest.raises(OstinatoError, match=rf"{option} must be at most \d+") as caught:
+        EngineConfig.read({"model": "m", option: value})
+    assert caught.value.code == "OST5031"
+    assert len(str(caught.value)) < 300
+
+
+def test_an_amount_beyond_64_bits_is_refused_as_text_too() -> None:
+    with pytest.raises(OstinatoError, match=r"at most 9223372036854775807 bytes, got '9999999TiB'"):
+        EngineConfig.read({"model": "m", "kv_memory": "9999999TiB"})
 
 
 @pytest.mark.parametrize("option", COUNTS)
@@ -77,8 +93,8 @@ def test_a_huge_number_that_bounds_nothing_is_taken(tiny: Path, option: str, val
 
 def test_a_huge_number_is_refused_with_the_number_and_what_is_enough(tiny: Path) -> None:
     with pytest.raises(OstinatoError, match="at most 1048576") as caught:
-        load(config(tiny, prefill_tokens=10**30))
-    assert str(10**30) in str(caught.value)
+        load(config(tiny, prefill_tokens=2**40))
+    assert str(2**40) in str(caught.value)
     assert "pass at most 1048576, or leave it out" in caught.value.remedy
 
 

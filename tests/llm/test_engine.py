@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -582,6 +583,19 @@ def test_an_engine_that_nobody_holds_ends_its_thread(tiny: Path) -> None:
     del made
     gc.collect()
     wait_for(lambda: not thread.is_alive())
+
+
+def test_an_answer_is_freed_without_a_search_for_garbage(tiny: Path) -> None:
+    with engine(tiny) as made:
+        stream = made.ask(PROMPTS[0], greedy(2))
+        stream.result(30)
+        held = weakref.ref(stream._channels[0])
+        gc.disable()
+        try:
+            del stream
+            wait_for(lambda: held() is None)  # the engine's thread may still hold the last event
+        finally:
+            gc.enable()
 
 
 def test_on_a_cpu_nothing_is_recorded_on_a_guess(tiny: Path) -> None:

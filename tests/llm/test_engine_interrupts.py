@@ -1,58 +1,23 @@
-"""^C at every line of a call: the caller hears of it, and the engine goes on as if not asked.
-
-An interrupt is raised by a trace function, so that every line has its turn, and always the same.
-"""
+"""^C at every line of a call: the caller hears of it, and the engine goes on as if not asked."""
 
 from __future__ import annotations
 
-import linecache
-import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic
-from types import FrameType
-from typing import Any
 
 import pytest
 
-import ostinato.llm
+from llm.interrupting import interrupted
 from llm.small_engine import OPTIONS, PAGE_BYTES, engine, greedy, ids
 from ostinato.llm.engine import Engine
 from ostinato.llm.offline import LLM
 from ostinato.llm.request import SamplingParams
 
 LONG_S = 120.0
-HOME = str(Path(ostinato.llm.__file__).parent)
 PROMPTS = [ids(count, seed) for seed, count in enumerate((20, 5, 33))]
 WORDS = greedy(3, ignore_eos=True)
-
-
-def interrupted(call: Callable[[], object], at: int) -> bool:
-    """Interrupt `call` at the `at`-th line of the engine that it runs; False if it has fewer."""
-    lines = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal lines
-        if not frame.f_code.co_filename.startswith(HOME):
-            return None
-        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-        # No signal is heard in these: the end of a `with`, too, stands in its first line.
-        if event == "line" and not text.lstrip().startswith(("with ", "try:")):
-            lines += 1
-            if lines == at:
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        call()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 def check_as_before(made: Engine) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from llm.small_engine import OPTIONS, Alone, begun, greedy, ids
 from ostinato import LLM, SamplingParams
 from ostinato.errors import ResourceError, UsageError
 from ostinato.llm.faults import EngineDown
+from ostinato.llm.refusals import QueueFull
 from ostinato.llm.structured import read_schema
 
 pytest.importorskip("llguidance")
@@ -157,6 +159,24 @@ def test_a_request_can_be_cancelled_while_its_grammar_is_made(llm: LLM) -> None:
     for stream in streams:
         stream.cancel()
     assert {stream.result(60).finish_reason for stream in streams} <= {"abort", "stop"}
+
+
+def test_those_whose_grammar_is_being_made_count_as_waiting(spelling: Path) -> None:
+    with LLM(spelling, **OPTIONS, max_waiting=2) as made:
+        compiler: Any = made.engine._grammars._compiler  # type: ignore[attr-defined]
+        being_made: Future[Any] = Future()
+        params = greedy(9, schema=DATE)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiler, "compile", lambda _: being_made)
+            streams = [made.engine.ask("abc", params) for _ in range(2)]
+            with pytest.raises(QueueFull, match="2 of 2 requests"):
+                made.engine.ask("abc", params)
+            with pytest.raises(QueueFull, match="2 of 2 requests"):
+                made.engine.ask("abc", greedy(9))
+        being_made.set_result(compiler.compile(read_schema(DATE)).result(60))
+        assert {len(stream.result(60).text) for stream in streams} == {7}
+        (output,) = made.generate("abc", params)
+        assert len(output.text) == 7
 
 
 def test_a_preempted_answer_still_keeps_to_its_schema(spelling: Path) -> None:

@@ -33,10 +33,21 @@ def test_a_shared_page_is_free_when_its_last_holder_lets_go() -> None:
     assert pool.free == 1
 
 
+def test_pages_released_together_are_free_but_for_those_that_somebody_shares() -> None:
+    pool = PagePool(5)
+    granted = pool.grant(3)
+    assert granted == [1, 2, 3]
+    pool.share(2)
+    pool.release_all([3, 2, 1])
+    pool.check_integrity({2: 1})
+    assert pool.free == 3
+    assert pool.grant(3) == [1, 3, 4]  # the last one freed comes first, as one by one
+
+
 @pytest.mark.parametrize("page", [0, 1, -1, 9])
 def test_a_page_that_nobody_holds_can_be_neither_shared_nor_released(page: int) -> None:
     pool = PagePool(3)
-    for use in (pool.share, pool.release):
+    for use in (pool.share, pool.release, lambda page: pool.release_all([page])):
         with pytest.raises(InternalError, match=f"page {page} ") as caught:
             use(page)
         assert caught.value.code == "OST5190"

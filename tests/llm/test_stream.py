@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from llm.interrupting import interrupted
 from ostinato.llm.answers import Delta
 from ostinato.llm.reply import Event, Reply
 from ostinato.llm.request import FinishReason, Request
 from ostinato.llm.resident_launch import TokenLogprobs
 from ostinato.llm.stream import Channel, Stream
+from ostinato.llm.text import AnswerText
 from ostinato.llm.waiters import Waiters
 
 REPLY = Reply(Request("r", (1, 2, 3)), 0)
@@ -164,3 +166,55 @@ def test_an_answer_is_not_whole_before_its_last_piece_has_come() -> None:
         stream.result(0)
     channel.put(end(2))
     assert stream.result(0).token_ids == (1, 2)
+
+
+def spoken(text: str, *, stops: tuple[str, ...] = ()) -> tuple[Channel, list[Event]]:
+    """Return a channel whose tokens are bytes, and events of three that cut letters in two."""
+    ids = text.encode()
+    events = [Event(REPLY, tuple(ids[at : at + 3])) for at in range(0, len(ids), 3)]
+    return Channel(0, AnswerText(lambda ids: bytes(ids).decode(errors="replace"), stops)), events
+
+
+@pytest.mark.parametrize("stops", [(), ("äh",)])
+def test_an_answer_is_whole_wherever_its_readers_are_interrupted(stops: tuple[str, ...]) -> None:
+    text, at, was_interrupted = "äöü, so ☂, äs wär's ☂☂ getan", 0, True
+    while was_interrupted:
+        at += 1
+        channel, events = spoken(text, stops=stops)
+        stream = stream_of(channel)
+        begin, *some, middle, last = events
+        channel.put(begin)
+        channel.take()
+        for event in some:
+            channel.put(event)
+        was_interrupted = interrupted(channel.take, at)
+        channel.put(middle)
+        was_interrupted |= interrupted(channel.take, at)
+        channel.put(end(*last.token_ids))
+        was_interrupted |= interrupted(stream.result, at)
+        for _ in range(2):
+            assert stream.result(0).text == text
+            assert stream.result(0).token_ids == tuple(text.encode())
+    assert at > 40
+
+
+def test_a_reader_interrupted_before_it_has_a_piece_gets_it_the_next_time() -> None:
+    channel, events = spoken("süß und säuerlich")
+    stream_of(channel)
+    for event in events:
+        channel.put(event)
+    pushed = AnswerText.push
+
+    def interrupt(text: AnswerText, ids: Any) -> tuple[str, int]:
+        pushed(text, ids)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AnswerText, "push", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            channel.take()
+    assert channel.has_news
+    delta = channel.take()
+    assert delta is not None
+    assert delta.text == "süß und säuerlich"
+    assert channel.take() is None

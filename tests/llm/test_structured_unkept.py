@@ -67,6 +67,21 @@ def test_what_required_keys_and_one_more_fulfil_is_taken(schema: dict[str, Any])
     check_kept(schema)
 
 
+@pytest.mark.parametrize("bound", ["exclusiveMinimum", "exclusiveMaximum"])
+@pytest.mark.parametrize("around", [{}, {"type": "array"}])
+def test_a_bound_without_a_number_is_refused(bound: str, around: dict[str, Any]) -> None:
+    part = {"type": "integer", bound: True}
+    with pytest.raises(UsageError, match=f"{bound} is true and there is no") as caught:
+        check_kept({**around, "items": part} if around else part)
+    assert caught.value.code == "OST5062"
+
+
+def test_a_bound_as_draft_4_has_it_is_taken() -> None:
+    check_kept({"type": "integer", "minimum": 3, "exclusiveMinimum": True})
+    check_kept({"type": "integer", "maximum": 3, "exclusiveMaximum": False})
+    check_kept({"type": "integer", "exclusiveMinimum": 3})
+
+
 def node(link: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A schema whose definition "n" is an object with one link."""
     definition = {"type": "object", "properties": {"link": link}, "required": ["link"], **more}

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import hypothesis
-import openai
 import pytest
 
-from serve.openai_schema import OpenAISchema
 from serve.running import Running, running
 from serve.tiny_chat import write
+
+# Where one of these is not installed, only what asks for it is skipped.
+if TYPE_CHECKING:
+    import openai
+
+    from serve.openai_schema import OpenAISchema
 
 # On a machine that does much else an answer may take longer than httpx's own five seconds.
 for part in ("connect", "read", "write", "pool"):
@@ -48,6 +53,7 @@ def service(tiny_chat: Path) -> Iterator[Running]:
 @pytest.fixture
 def client(service: Running) -> Iterator[openai.OpenAI]:
     """The official client."""
+    openai = pytest.importorskip("openai", reason="needs openai")
     with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0) as made:
         yield made
 
@@ -55,4 +61,7 @@ def client(service: Running) -> Iterator[openai.OpenAI]:
 @pytest.fixture(scope="session")
 def schema(shared: Path) -> OpenAISchema:
     """OpenAI's own description of its replies."""
+    pytest.importorskip("jsonschema_rs", reason="needs jsonschema-rs")
+    from serve.openai_schema import OpenAISchema
+
     return OpenAISchema(shared / "schemas" / "openai_subset.openapi.json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import select
 import socket
@@ -29,6 +30,7 @@ def small(tiny_chat: Path) -> Iterator[Running]:
         max_header_bytes=4096,
         max_connections=20,
         keep_alive_s=1,
+        unread_s=1.0,
     ) as made:
         yield made
 
@@ -217,6 +219,20 @@ def test_connections_beyond_the_bound_are_told_to_come_back(small: Running) -> N
         for each in held:
             each.close()
     wait_for(lambda: open_connections(small) == 0)
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="needs Linux")
+def test_an_answer_that_nobody_reads_is_not_kept_for_ever(small: Running) -> None:
+    """More is asked for than the system's buffers hold, and not a byte of it is read."""
+    asked = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
+    with socket.socket() as deaf:
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect((small.host, small.port))
+        deaf.settimeout(120)
+        with contextlib.suppress(ConnectionError):  # it ends in the middle of our asking
+            for _ in range(1000):
+                deaf.sendall(asked)
+        wait_for(lambda: open_connections(small) == 0, 120)
 
 
 def test_two_requests_in_one_packet_are_both_answered(small: Running) -> None:

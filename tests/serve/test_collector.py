@@ -78,6 +78,7 @@ def test_the_engine_is_told_once_between_two_steps_when_it_is_warm(
     vars(process).update(
         engine=engine,
         desk=SimpleNamespace(pulse=pulse),
+        _heartbeat=tmp_path / "heartbeat",
         _ended=ended,
         _fronts=[],
         _lock=threading.Lock(),

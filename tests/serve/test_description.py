@@ -11,6 +11,9 @@ import hypothesis
 import jsonschema
 import msgspec
 import pytest
+
+pytest.importorskip("schemathesis", reason="needs schemathesis")
+
 import schemathesis
 from starlette.routing import Route
 

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
 import pytest
+
+pytest.importorskip("openai", reason="needs openai")
+
+import openai
 
 from ostinato.serve import logs
 from serve.running import Running, running, wait_for

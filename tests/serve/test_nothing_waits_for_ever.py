@@ -236,7 +236,7 @@ class _Setup:
 def test_a_callable_for_which_no_process_can_be_had_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def none_left(words: object) -> int:
+    async def none_left(*words: object) -> int:
         raise BlockingIOError("no more processes")
 
     async def run() -> None:
@@ -270,7 +270,7 @@ def test_a_request_that_cannot_be_sent_takes_no_place(monkeypatch: pytest.Monkey
 
 
 def test_an_engine_introduces_itself_whatever_its_queue_may_hold(tiny_chat: Path) -> None:
-    endless = {"max_waiting": 10**30, "max_waiting_tokens": 10**30}
+    endless = dict.fromkeys(("max_waiting", "max_waiting_tokens"), 2**63 - 1)  # the most taken
     with Engine(EngineConfig.read({"model": tiny_chat, **ENGINE, **endless})) as engine:
         desk = Desk(engine, Versions(Version("initial", None, 1), tokenizer_folder=None))
         assert frame([desk.hello(), desk.pulse()])

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import openai
 import pytest
+
+pytest.importorskip("openai", reason="needs openai")
+pytest.importorskip("jsonschema_rs", reason="needs jsonschema-rs")
+
+import openai
 
 from serve.openai_schema import OpenAISchema
 from serve.running import Running, wait_for

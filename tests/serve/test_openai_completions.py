@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import openai
 import pytest
+
+pytest.importorskip("openai", reason="needs openai")
+pytest.importorskip("jsonschema_rs", reason="needs jsonschema-rs")
+
+import openai
 
 from serve.openai_schema import OpenAISchema
 from serve.running import Running, running, wait_for

@@ -14,6 +14,9 @@ from typing import Any
 
 import httpx
 import pytest
+
+pytest.importorskip("openai", reason="needs openai")
+
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.responses import response_create_params

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import openai
 import pytest
+
+pytest.importorskip("openai", reason="needs openai")
+pytest.importorskip("jsonschema_rs", reason="needs jsonschema-rs")
+
+import openai
 
 from serve.openai_schema import OpenAISchema
 

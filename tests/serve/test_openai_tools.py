@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
+pytest.importorskip("jsonschema_rs", reason="needs jsonschema-rs")
+pytest.importorskip("openai", reason="needs openai")
+
 import jsonschema_rs
 import openai
-import pytest
 
 from serve.openai_schema import OpenAISchema
 

@@ -9,9 +9,13 @@ import json
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
+pytest.importorskip("jsonschema_rs", reason="needs jsonschema-rs")
+pytest.importorskip("openai", reason="needs openai")
+
 import jsonschema_rs
 import openai
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -11,8 +11,11 @@ from time import sleep
 from typing import Any
 
 import httpx
-import openai
 import pytest
+
+pytest.importorskip("openai", reason="needs openai")
+
+import openai
 
 from serve.running import Running, running, slow_down, wait_for
 

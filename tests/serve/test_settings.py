@@ -22,6 +22,7 @@ def test_settings_survive_the_way_to_another_process() -> None:
         {"front_ends": 0},
         {"drain_s": -1},
         {"progress_s": 0},
+        {"unread_s": 0},
         {"progress_s": float("nan")},
         {"max_body_bytes": 0},
         {"log_level": "loud"},

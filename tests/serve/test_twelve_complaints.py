@@ -18,8 +18,11 @@ from time import monotonic
 from typing import Any
 
 import httpx
-import openai
 import pytest
+
+pytest.importorskip("openai", reason="needs openai")
+
+import openai
 
 from ostinato.serve.settings import Settings
 from serve.running import Running, hold, running, slow_down, wait_for

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jinja2 import TemplateError, nodes
@@ -19,6 +20,7 @@ from ostinato.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from jinja2 import Template
     from jinja2.parser import Parser
 
 # A template is somebody else's program.
@@ -26,6 +28,8 @@ _OF_A_TEMPLATE = (
     TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError,
     RecursionError,
 )  # fmt: skip
+_KEPT = 16
+"""Templates, the latest used; a process serves few models."""
 
 
 def render_chat(
@@ -49,17 +53,13 @@ def render_chat(
         UsageError: OST2030, the template is not valid, or it refuses these messages.
     """
     try:
-        return (
-            _environment()
-            .from_string(template)
-            .render(
-                messages=messages,
-                tools=variables.pop("tools", None),
-                documents=variables.pop("documents", None),
-                add_generation_prompt=add_generation_prompt,
-                **(special_tokens or {}),
-                **variables,
-            )
+        return _compiled(template).render(
+            messages=messages,
+            tools=variables.pop("tools", None),
+            documents=variables.pop("documents", None),
+            add_generation_prompt=add_generation_prompt,
+            **(special_tokens or {}),
+            **variables,
         )
     except _OF_A_TEMPLATE as error:
         raise UsageError(
@@ -68,6 +68,15 @@ def render_chat(
             remedy='give messages as {"role": "user", "content": "..."} in the order the model '
             "expects",
         ) from error
+
+
+@lru_cache(_KEPT)
+def _compiled(template: str) -> Template:
+    """Return a template that is ready to write; to make it takes longer than most conversations.
+
+    One may write in several threads: what a template sets is kept for the one text alone.
+    """
+    return _environment().from_string(template)
 
 
 class _Generation(Extension):

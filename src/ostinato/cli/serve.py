@@ -25,7 +25,10 @@ def serve(
     served_name: Annotated[
         str | None, typer.Option(help="What clients call the model; its own name if not given.")
     ] = None,
-    version: Annotated[str, typer.Option(help="Label of the weights.")] = "initial",
+    version: Annotated[
+        str | None,
+        typer.Option(help="Label of the weights: initial, or what a callable declares."),
+    ] = None,
     callable_: Annotated[
         str | None,
         typer.Option(
@@ -87,6 +90,9 @@ def serve(
     restart_s: Annotated[
         float, typer.Option(help="How long requests wait for an engine that died.")
     ] = 120.0,
+    unread_s: Annotated[
+        float, typer.Option(help="How long a client may leave what is sent to it unread.")
+    ] = 60.0,
     grpc_port: Annotated[
         int | None, typer.Option(help="Where to speak the Open Inference Protocol over gRPC.")
     ] = None,
@@ -141,6 +147,7 @@ def serve(
         drain_s=drain_s,
         progress_s=progress_s,
         restart_s=restart_s,
+        unread_s=unread_s,
         objectives=tuple(objective or ()),
         log_level=log_level,
         max_delay_ms=max_delay_ms,

@@ -110,7 +110,11 @@ class LostGradient:
 
 @dataclass(frozen=True, slots=True)
 class SignatureUse:
-    """Calls with one set of shapes and dtypes; `rows` is the first size of the first tensor."""
+    """Calls with one set of shapes and dtypes, of those that were looked at.
+
+    Attributes:
+        sizes: Of the first tensor.
+    """
 
     text: str
     sizes: tuple[int, ...]

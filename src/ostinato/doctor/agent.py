@@ -25,7 +25,7 @@ from ostinato.doctor.evidence import Ending
 from ostinato.doctor.hidden_frames import hide_our_frames, without_our_frames
 from ostinato.doctor.keeper import Keeper
 from ostinato.doctor.running import run_as_main
-from ostinato.doctor.told_to_end import ToldToEnd
+from ostinato.doctor.told_to_end import ToldToEnd, interrupts_as_python_has_them
 from ostinato.doctor.watching import Choices, Watch
 
 _GRACE_S = 5.0  # to end in, before it is killed
@@ -54,6 +54,7 @@ def main() -> NoReturn:
     _mind_sudden_exit(keeper)
     _mind_children(watch)
     pid = os.getpid()
+    interrupts_as_python_has_them()
     status = _run(order.program, keeper)
     if os.getpid() != pid:  # a fork of the program came to its end
         _leave(status)

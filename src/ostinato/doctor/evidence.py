@@ -104,6 +104,8 @@ class Evidence:
             nobody added it up.
         in_calls_us: Time inside of all outermost calls and marked blocks, of every thread;
             `loop_us` that from the first one's begin to the last one's end.
+        before_us, after_us: Time from the begin of the watch to the first step's begin, and from
+            the last one's end to the end of the watch; None without steps, or where nobody knows.
         problems: What could not be recorded and why, one sentence each.
     """
 
@@ -117,6 +119,8 @@ class Evidence:
     whole_us: float = 0.0
     in_calls_us: float = 0.0
     loop_us: float = 0.0
+    before_us: float | None = None
+    after_us: float | None = None
     waits: tuple[Wait, ...] = ()
     copies: tuple[Copy, ...] = ()
     lost_gradients: tuple[LostGradient, ...] = ()

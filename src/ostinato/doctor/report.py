@@ -34,6 +34,8 @@ class Report:
         call_us, cycle_us: How long a call is alone, and from its begin to that of the next.
         outside: The part of the time that passed outside of the steps, once they had begun; None
             where nobody knows. `outside_at` are the lines at which most of it did.
+        before_us, after_us: How long was watched before the first step and after the last one;
+            None where nobody knows.
     """
 
     title: str
@@ -52,6 +54,8 @@ class Report:
     cycle_us: float | None = None
     outside: float | None = None
     outside_at: tuple[LineUse, ...] = ()
+    before_us: float | None = None
+    after_us: float | None = None
 
     def __str__(self) -> str:
         from ostinato.doctor.render.text import text  # which reads reports
@@ -88,6 +92,8 @@ def make_report(
         cycle_us=evidence.cycle_us(),
         outside=evidence.outside(),
         outside_at=_outside_at(evidence),
+        before_us=evidence.before_us,
+        after_us=evidence.after_us,
     )
 
 
@@ -191,8 +197,19 @@ def headline(report: Report) -> str:
     words = f"{_steps(report.steps)} of {report.step_name}" if report.steps else "no steps"
     words += _lengths(report)
     if report.seconds:
-        words += f", in {format_us(report.seconds * 1e6)}"
+        words += f", in {format_us(report.seconds * 1e6)}{around_the_steps(report)}"
     return words
+
+
+def around_the_steps(report: Report) -> str:
+    """Return how much of the time watched no step is about, where that is a part worth telling."""
+    parts = ((report.before_us, "before the first step"), (report.after_us, "after the last"))
+    told = [
+        f"{format_us(us)} {when}"
+        for us, when in parts
+        if us is not None and us >= _LEAST_SHARE * report.seconds * 1e6
+    ]
+    return f", of which {' and '.join(told)}" if told else ""
 
 
 def _lengths(report: Report) -> str:

@@ -26,6 +26,12 @@ _LOOK_S = 0.02
 _A_DAY_S = 86400.0
 
 
+def interrupts_as_python_has_them() -> None:
+    """Let ^C raise KeyboardInterrupt from now on, as at Python's start; see `begin.py`."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 class ToldToEnd:
     """Stands before the signals that would end the program.
 

@@ -21,6 +21,7 @@ from ostinato.graphs.placing import place
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.recorder import Recorder
 from ostinato.graphs.store import Store
+from ostinato.graphs.strangers import Strangers
 from ostinato.graphs.watch import Change, Watch
 
 MISS: Any = object()
@@ -64,6 +65,7 @@ class Admission:
         self._recorder = recorder
         self._eagerly = eagerly
         self._released = released
+        self._strangers = Strangers()
 
     def serve(self, occasion: Occasion, replay: Replay) -> object:
         """Answer a call: run eagerly with a reason, or record.
@@ -80,6 +82,8 @@ class Admission:
         if entry.refusal is not None:
             return self._eagerly.run(occasion.call, entry.refusal, entry.detail)
         self._store.count_call(entry)
+        if entry.calls == 1 and (told := self._strangers.told_of(entry)):
+            return self._eagerly.run(occasion.call, Reason.NEW_OBJECT, told)
         if entry.calls < entry.admit_at:
             return self._eagerly.run(occasion.call, entry.waiting_for, entry.detail)
         if not entry.building.acquire(blocking=False):
@@ -165,13 +169,13 @@ class Admission:
         """
         unfit = self._unfit(occasion)
         if unfit is not None:
-            return self._not_made(*unfit)
+            return self.not_made(*unfit)
         assert occasion.situation.signature is not None
         entry = self._store.find_or_add(occasion.situation.signature)
         self._judge_at_sight(entry, occasion.watch)
         with entry.building:
             if entry.refusal is not None:
-                return self._not_made(entry.refusal, entry.detail)
+                return self.not_made(entry.refusal, entry.detail)
             if (graph := entry.graph) is not None:
                 moved = graph.moved()
                 if moved is None:
@@ -179,12 +183,13 @@ class Admission:
                 drop_all(moved)
             made = self._make(entry, occasion, is_call=False, serve=False)
             if made.reason is not None:
-                return self._not_made(made.reason, made.detail)
+                return self.not_made(made.reason, made.detail)
         decision = self._chronicle.last
         assert decision is not None
         return decision
 
-    def _not_made(self, reason: Reason, detail: str = "") -> Decision:
+    def not_made(self, reason: Reason, detail: str = "") -> Decision:
+        """Say why a signature was not recorded ahead of its calls."""
         self._chronicle.not_made(reason, detail)
         self._eagerly.raise_if_asked(reason, detail)
         return Decision.eager(reason, detail)

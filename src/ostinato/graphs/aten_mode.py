@@ -39,8 +39,16 @@ class AtenMode(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        hand_on_signals()
-        kwargs = kwargs or {}
+        try:
+            hand_on_signals()
+            return self._dispatched(func, types, args, kwargs or {})
+        finally:
+            # The last thing: what comes from here on is handled in the callable's own code.
+            hand_on_signals()
+
+    def _dispatched(
+        self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if not isinstance(func, OpOverload):
             return self.on_opaque(func, args, kwargs)
         if func is _DEVICE_OF:

@@ -36,6 +36,7 @@ from ostinato.graphs.refusing import (
     refuse_attributes,
     refuse_effects,
     refuse_gradients,
+    refuse_hidden,
     refuse_other_layout,
     refuse_refusals,
 )
@@ -169,6 +170,7 @@ def _observe(bench: Bench) -> Observation:
     job = bench.job
     refuse_effects(job, Effects.foreseen(job.watch.found))
     refuse_attributes(job)
+    refuse_hidden(job)
     effects = Effects(job.watch.found, _by_path(bench))
     random = RandomState(job.device)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -258,9 +259,15 @@ def objects_in(leaves: Sequence[object]) -> tuple[object, ...]:
     else:
         return ()
     return tuple(
-        leaf
+        part
         for leaf in leaves
         if type(leaf) not in SURE_LEAVES
         and not isinstance(leaf, Tensor | torch.Generator)
         and isinstance(value_spec(leaf), ObjectSpec)
+        for part in _parts(leaf)
     )
+
+
+def _parts(leaf: object) -> tuple[object, ...]:
+    # A bound method is another object at each look-up.
+    return (leaf.__self__, leaf.__func__) if isinstance(leaf, types.MethodType) else (leaf,)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ostinato.graphs.computed_names import computes_globals, strings_in
 from ostinato.graphs.places import PLAIN
-from ostinato.graphs.reading import names_read
+from ostinato.graphs.reading import names_read, variables_read
 
 # All that is sure to be no part of something else.
 _LONE = (PLAIN, Tensor, nn.Module)
@@ -18,11 +18,15 @@ _FINDING_MODULES = frozenset({"modules", "import_module", "__import__"})
 
 
 def globals_read(function: types.FunctionType) -> set[str]:
-    """Return the names of globals that `function` may read, whether or not they are there."""
-    wanted = set(names_read(function.__code__))
+    """Return the names of globals that `function` may read, whether or not they are there.
+
+    An attribute that has the name of one is none: `batch.mask` beside a global `mask`.
+    """
+    wanted = set(variables_read(function.__code__))
     if computes_globals(function.__code__):
         held_by = list(function.__globals__.items())
         wanted |= {name for name, held in held_by if isinstance(held, _LONE)}
+        wanted |= names_read(function.__code__)
     return wanted
 
 

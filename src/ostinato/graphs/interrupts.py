@@ -3,8 +3,8 @@
 A Python signal handler may raise between any two instructions, also inside an `__exit__`: a mode, a
 hook or a patch of ours would then stay for good. So handlers wait while our own code runs. The
 callable's code is interrupted at once, as it is in an eager run: what it raises comes up through
-our code like an error of its own. What waits is handed on at the next call of torch that is
-watched, at the next run, or when all is put back.
+our code like an error of its own. What waits is handed on before and after each call of torch that
+is watched, at the next run, or when all is put back.
 
 Handlers run in the main thread alone; in other threads there is nothing to hold up.
 """
@@ -25,6 +25,8 @@ _Handler = Callable[[int, FrameType | None], Any]
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 # Torch calls these in the middle of the callable's code, with a mode of its own set aside.
 _CALLED_BY_TORCH = frozenset({"__torch_dispatch__", "__torch_function__"})
+# The profiling hook. A handler may raise in it as in the callable; Python then takes it away.
+_LEAVES_NOTHING_HALF_DONE = frozenset({"on_event"})
 
 
 class _Waiting:
@@ -175,13 +177,19 @@ def hand_on_signals() -> None:
 
 
 def _is_the_callables(frame: FrameType | None) -> bool:
-    """Whether the code that runs was called by the callable, with no code of ours between."""
-    depth = 0
+    """Whether the code that runs was called by the callable, with no code of ours between.
+
+    The profiling hook, and what it calls, does not count: nothing but a later call of torch would
+    hand on what came then, and the callable may make none.
+    """
+    depth, is_ours = 0, False
     while frame is not None:
         code = frame.f_code
         if code is run_interruptibly.__code__:
-            return depth > 0
-        if code.co_filename.startswith(_OURS) or code.co_name in _CALLED_BY_TORCH:
+            return depth > 0 and not is_ours
+        if code.co_filename.startswith(_OURS):
+            is_ours = code.co_name not in _LEAVES_NOTHING_HALF_DONE
+        elif code.co_name in _CALLED_BY_TORCH:
             return False
         frame = frame.f_back
         depth += 1

@@ -215,7 +215,7 @@ class Bench:
             if id(each) in given:
                 return (
                     f"it returns the {type(each).__name__} given as {given[id(each)]!r} itself, "
-                    "and a replay would return a copy"
+                    "and a replay would return a copy: return a new one"
                 )
         return None
 

@@ -22,6 +22,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import _disable_current_modes
 
 from ostinato.graphs.aten_calls import storage_id
+from ostinato.graphs.interrupts import hand_on_signals
 from ostinato.graphs.observe_facts import ASKED, CHANGED, SETS_DATA, SETS_REQUIRES_GRAD
 from ostinato.graphs.observe_journal import Journal
 from ostinato.graphs.observe_notes import Notes
@@ -96,7 +97,14 @@ class HostWatcher(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        kwargs = kwargs or {}
+        try:
+            return self._answer(func, args, kwargs or {})
+        finally:
+            hand_on_signals()  # the last thing, as in `AtenMode`
+
+    def _answer(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         if func in _NUMBERS:
             return self._number(func, args, kwargs)
         if func in _FROM_LISTS or func in _INDEXING:

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from ostinato.graphs.observe_draws import OF_STATES
 from ostinato.graphs.reasons import Reason
-from ostinato.graphs.source_lines import running_line
+from ostinato.graphs.source_lines import line_in_torch, running_line
+
+_OF_VALUES = frozenset({Reason.HOST_SYNC, Reason.HOST_COPY, Reason.DATA_DEPENDENT_SHAPE})
+"""What a function of torch may do deep inside, where the line that calls it does not show it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,9 @@ class Notes:
 
     def refuse(self, reason: Reason, op: str, detail: str) -> None:
         """Note that the user's line now running cannot be recorded."""
+        inner = line_in_torch() if reason in _OF_VALUES else None
+        if inner is not None:
+            detail = f"{detail}, in {inner}"
         self.refusals.append(Refusal(reason, op, running_line(), detail))
 
     def refuse_generator(self, op: str, detail: str, *, has_line: bool = True) -> None:

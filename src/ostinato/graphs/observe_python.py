@@ -35,7 +35,7 @@ from ostinato.graphs.observe_draws import (
     STATE_IS_ASKED,
     is_asked_by_user,
 )
-from ostinato.graphs.observe_notes import Notes
+from ostinato.graphs.observe_notes import Notes, Refusal
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.source_lines import line_at
 
@@ -43,6 +43,7 @@ _MOST_LINES = 1000
 _PRINTS = "prints, and no replay does"
 _LOGS = "logs, and no replay does"
 _CLOCK = "reads the clock, and a replay keeps what was read when it was recorded"
+_NOT_SEEN = "the profiling hook was taken away by the function, or by a signal in the middle of it"
 _CLOCKS = ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns",
            "process_time", "process_time_ns", "thread_time", "thread_time_ns")  # fmt: skip
 
@@ -109,6 +110,12 @@ class PythonWatcher:
                 self._on_builtin(frame, arg)
         elif event == "call" and frame.f_code in _TOLD_IN_PYTHON:
             self._tell(frame, _TOLD_IN_PYTHON[frame.f_code])
+
+    def end(self, hook: object) -> None:
+        """Refuse a run that did not leave the hook in place: the rest of it was not seen."""
+        if hook != self.on_event:
+            refusal = Refusal(Reason.PYTHON_SIDE_EFFECT, "sys.setprofile", None, _NOT_SEEN)
+            self._notes.refusals.append(refusal)
 
     def _on_builtin(self, frame: FrameType, called: Any) -> None:
         if called in _TOLD:
@@ -189,5 +196,6 @@ def python_is_watched(watcher: PythonWatcher) -> Iterator[None]:
     sys.setprofile(watcher.on_event)
     try:
         yield
+        watcher.end(sys.getprofile())
     finally:
         sys.setprofile(None)

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ostinato.errors import OstinatoError
 from ostinato.graphs import shadow
 from ostinato.graphs.admission import MISS, Admission
 from ostinato.graphs.chronicle import Chronicle
@@ -23,11 +24,12 @@ from ostinato.graphs.fitting import Call, Fitting, Occasion, Situation
 from ostinato.graphs.foreign import ALIASES
 from ostinato.graphs.graph import Graph
 from ostinato.graphs.inline import runs_inline
-from ostinato.graphs.options import Options
+from ostinato.graphs.options import Options, parameter_names
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.recall import Recall, Recalls
 from ostinato.graphs.recorder import Recorder, first_line
 from ostinato.graphs.store import Store
+from ostinato.graphs.unreadable import unreadable_argument
 from ostinato.graphs.watch import Change, recalls
 from ostinato.graphs.watches import Watches
 
@@ -60,6 +62,7 @@ class Player:
             self._eagerly,
             self._recalls.prune,
         )
+        self._names, _ = parameter_names(fn)
         # Bound once: these run on every call.
         fitting = Fitting(fn, options.buckets)
         self._open = fitting.open
@@ -78,18 +81,33 @@ class Player:
                 break
         if runs_inline():
             return self._fn(*args, **kwargs)
-        leaves, structure = self._open(args, kwargs)
-        watch = self._watch_over(leaves, structure, self)
-        situation = self._sign(leaves, structure, watch.training_key())
-        occasion = Occasion(situation, leaves, (args, kwargs), watch)
-        if situation.signature is not None:
-            entry = self._find(situation.signature)
+        try:
+            leaves, structure = self._open(args, kwargs)
+            watch = self._watch_over(leaves, structure, self)
+            situation = self._sign(leaves, structure, watch.training_key())
+            signature = situation.signature
+            entry = None if signature is None else self._find(signature)
+        except Exception as error:
+            told = self._unreadable(error, args, kwargs)
+            if told is None:
+                raise
+        else:
+            occasion = Occasion(situation, leaves, (args, kwargs), watch)
             # Read once: another thread may take it away.
             if entry is not None and (graph := entry.graph) is not None:
                 answer = self._replay(entry, graph, occasion)
                 if answer is not MISS:
                     return answer
-        return self._admission.serve(occasion, self._replay)
+            return self._admission.serve(occasion, self._replay)
+        return self._eagerly.run((args, kwargs), Reason.UNSUPPORTED_INPUT, told)
+
+    def _unreadable(
+        self, error: Exception, args: tuple[object, ...], kwargs: Mapping[str, object]
+    ) -> str | None:
+        """Say which argument raised `error` when it was looked at; None if none did."""
+        if isinstance(error, OstinatoError | Warning):  # said on purpose
+            return None
+        return unreadable_argument(self._names, args, kwargs)
 
     def _replay_at_once(
         self, recall: Recall, args: tuple[object, ...], kwargs: Mapping[str, object]
@@ -218,9 +236,15 @@ class Player:
 
     def warm(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Decision:
         """Record one signature without answering or changing anything."""
-        leaves, structure = self._open(args, kwargs)
-        watch = self.watches.over(leaves, structure, self)
-        situation = self._sign(leaves, structure, watch.training_key())
+        try:
+            leaves, structure = self._open(args, kwargs)
+            watch = self.watches.over(leaves, structure, self)
+            situation = self._sign(leaves, structure, watch.training_key())
+        except Exception as error:
+            told = self._unreadable(error, args, kwargs)
+            if told is None:
+                raise
+            return self._admission.not_made(Reason.UNSUPPORTED_INPUT, told)
         occasion = Occasion(situation, leaves, (args, kwargs), watch)
         return self._admission.warm(occasion, self.drop_all)
 

@@ -8,6 +8,7 @@ from ostinato.graphs.reasons import Reason, remedy
 _PASSING = frozenset(
     {
         Reason.NOT_ADMITTED_YET,
+        Reason.NEW_OBJECT,
         Reason.BEING_RECORDED,
         Reason.EAGER_BACKEND,
         Reason.CLOSED,

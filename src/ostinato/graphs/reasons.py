@@ -15,6 +15,7 @@ class Reason(Enum):
 
     # The runner has not got round to it, or was told not to.
     NOT_ADMITTED_YET = "not-admitted-yet"
+    NEW_OBJECT = "new-object"
     BEING_RECORDED = "being-recorded"
     NESTED_CALL = "nested-call"
     EAGER_BACKEND = "eager-backend"
@@ -57,6 +58,7 @@ class Reason(Enum):
 
 _REMEDIES: dict[Reason, str] = {
     Reason.NOT_ADMITTED_YET: "call it again, lower admit_after, or call warm() first",
+    Reason.NEW_OBJECT: "pass the same object, or its tensors and plain values in a dict",
     Reason.BEING_RECORDED: "call it again: another thread is making this recording",
     Reason.NESTED_CALL: "nothing to do: the outer recording holds this call",
     Reason.EAGER_BACKEND: 'use backend="auto" to record',

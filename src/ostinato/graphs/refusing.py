@@ -8,14 +8,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ostinato.class_name import class_name
 from ostinato.graphs.agreement import other_layout
 from ostinato.graphs.backends.base import Recording
 from ostinato.graphs.effects import Effect
 from ostinato.graphs.foreign import ALIASES, Foreign
 from ostinato.graphs.job import Bench, Job, Refused
+from ostinato.graphs.nodes import hidden_in
 from ostinato.graphs.observe import Observation
 from ostinato.graphs.reasons import Reason
-from ostinato.graphs.tree import flatten
+from ostinato.graphs.tree import flatten, opened
 
 
 def refuse_attributes(job: Job) -> None:
@@ -26,6 +28,19 @@ def refuse_attributes(job: Job) -> None:
                 continue
             detail = f"{path} has an attribute {name!r}, and the code may read one of that name"
             raise Refused(Reason.UNSUPPORTED_INPUT, detail, is_final=False)
+
+
+def refuse_hidden(job: Job) -> None:
+    """Refuse what the code may ask of an argument that is not there in a rebuilt one."""
+    args, kwargs = job.call
+    names = job.signature.structure.names
+    for name, value in zip(names, (*args, *kwargs.values()), strict=True):
+        for path, each in opened(value, name):
+            hidden = hidden_in(each)
+            for asked in (hidden, hidden.lstrip("_"), "is_fast") if hidden else ():
+                if job.watch.found.may_read(asked):
+                    told = f"{path} is a {class_name(each)}, and the code may read its {asked!r}"
+                    raise Refused(Reason.UNSUPPORTED_INPUT, told, is_final=False)
 
 
 def refuse_effects(job: Job, found: list[Effect], where: str | None = None) -> None:

@@ -7,10 +7,12 @@ share a recording. Nothing here touches a tensor: `signing.py` reads the values 
 
 from __future__ import annotations
 
+import types
 import weakref
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from ostinato.class_name import class_name, own_name
 from ostinato.graphs.tree import Structure
 
 
@@ -46,11 +48,16 @@ class ValueSpec(NamedTuple):
     value: Any
 
     def __str__(self) -> str:
-        return repr(self.value)
+        try:
+            return repr(self.value)
+        except Exception:  # noqa: BLE001 - of an `Enum` of the user's
+            return f"<{own_name(self.kind)}>"
 
 
 class ObjectSpec:
     """An object of a type we cannot look into: the same object matches, nothing else does.
+
+    A bound method is the same if its object and its function are.
 
     Held weakly where that can be: a signature that never came again must not keep a whole KV cache.
     A dead object matches nothing, so that a new one at its address is not taken for it.
@@ -63,7 +70,11 @@ class ObjectSpec:
         self._strong: object = None
         self._weak: Any = None
         try:
-            self._weak = weakref.ref(value)
+            if isinstance(value, types.MethodType):  # each look-up makes another
+                self._hash = hash((id(value.__self__), id(value.__func__)))
+                self._weak = weakref.WeakMethod(value)
+            else:
+                self._weak = weakref.ref(value)
         except TypeError:
             self._strong = value
 
@@ -76,13 +87,19 @@ class ObjectSpec:
         if not isinstance(other, ObjectSpec) or self._hash != other._hash:
             return False
         value = self.value
-        return value is not None and value is other.value
+        return value is not None and _is_one(value, other.value)
 
     def __hash__(self) -> int:
         return self._hash
 
     def __str__(self) -> str:
-        return f"<{type(self.value).__name__}>"
+        return f"<{class_name(self.value)}>"
+
+
+def _is_one(value: object, other: object) -> bool:
+    if isinstance(value, types.MethodType) and isinstance(other, types.MethodType):
+        return value.__self__ is other.__self__ and value.__func__ is other.__func__
+    return value is other
 
 
 class UnfitSpec(NamedTuple):

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import fractions
+import pathlib
 import random
+import re
 import struct
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any
@@ -28,8 +34,15 @@ LeafSpec = TensorSpec | ValueSpec | ObjectSpec | UnfitSpec
 # Compared by value: immutable, and equal values behave alike.
 _BY_VALUE = (
     str, bytes, int, bool, type(None), torch.dtype, torch.device, torch.Size,
-    torch.layout, torch.memory_format, range, Enum, type,
+    torch.layout, torch.memory_format, range, Enum, type, types.GenericAlias, re.Pattern,
 )  # fmt: skip
+# Of exactly these types two with one `repr` are alike; equal ones need not be: 1.0 and 1.00, or one
+# moment in two time zones.
+_BY_TEXT = frozenset({
+    datetime.date, datetime.time, datetime.datetime, datetime.timedelta, datetime.timezone,
+    decimal.Decimal, fractions.Fraction,
+    pathlib.PurePosixPath, pathlib.PureWindowsPath, pathlib.PosixPath, pathlib.WindowsPath,
+})  # fmt: skip
 
 _MOST_FORMS = 4096
 
@@ -154,9 +167,13 @@ def value_spec(leaf: object) -> ValueSpec | ObjectSpec | UnfitSpec:
         return _parts_spec(slice, (leaf.start, leaf.stop, leaf.step), leaf)
     if isinstance(leaf, frozenset):
         return _parts_spec(frozenset, leaf, leaf)
+    if type(leaf) in _BY_TEXT:
+        zone = getattr(leaf, "tzinfo", None)
+        is_told = zone is None or type(zone) is datetime.timezone
+        return ValueSpec(type(leaf), repr(leaf)) if is_told else ObjectSpec(leaf)
     if isinstance(leaf, Iterator):
         return UnfitSpec(f"a {type(leaf).__name__}, which a run would use up")
-    if isinstance(leaf, random.Random) or type(leaf).__module__.startswith("numpy"):
+    if isinstance(leaf, random.Random) or str(type(leaf).__module__).startswith("numpy"):
         return UnfitSpec(f"a {_full_name(type(leaf))}, whose contents a recording would freeze")
     return ObjectSpec(leaf)
 

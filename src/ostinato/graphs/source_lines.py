@@ -19,6 +19,9 @@ _TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _OSTINATO = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _STANDARD = os.path.abspath(sysconfig.get_path("stdlib")) + os.sep
 _INSTALLED = f"{os.sep}site-packages{os.sep}"  # below the standard library, and no part of it
+# Of torch, what users call by name and which does much more: layers, losses, distributions.
+_DEEP = tuple(_TORCH + part + os.sep for part in ("nn", "distributions", "optim", "ao"))
+_CALLS_MODULES = os.path.join("nn", "modules", "module.py")
 _LONGEST = 100  # characters of code shown
 
 
@@ -28,6 +31,23 @@ def running_line() -> str | None:
     while frame is not None:
         if is_users(frame.f_code.co_filename):
             return line_at(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return None
+
+
+def line_in_torch() -> str | None:
+    """Return torch's own line that runs now, where it lies deep inside of what the user called.
+
+    Such as "torch/distributions/distribution.py:68 `if not valid.all():`". None where the user's
+    line does it itself, or calls what is named for it: `x.unique()`, `print(x)`.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_users(frame.f_code.co_filename):
+        filename = frame.f_code.co_filename
+        if filename.startswith(_DEEP) and not filename.endswith(_CALLS_MODULES):
+            told = line_at(filename, frame.f_lineno)
+            inside = os.path.dirname(os.path.relpath(filename, os.path.dirname(_TORCH[:-1])))
+            return f"{inside.replace(os.sep, '/')}/{told}"
         frame = frame.f_back
     return None
 

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
+from ostinato.class_name import class_name
 from ostinato.errors import CaptureError
+from ostinato.graphs.nodes import hidden_in
 from ostinato.graphs.reasons import Reason, remedy
 from ostinato.graphs.signature import ValueSpec
 from ostinato.graphs.signing import value_spec
@@ -110,6 +112,12 @@ def _refuse_held(result: object, observed: object) -> None:
     What the caller writes into a copy, the callable, or the other place, would not see.
     """
     before = {id(each) for _, each in opened(observed) if not isinstance(each, tuple)}
+    for path, each in opened(result):
+        if name := hidden_in(each):
+            raise _unfit(
+                f"{path or 'the result'} is a {class_name(each)} that holds {name!r}",
+                Reason.UNSUPPORTED_OUTPUT,
+            )
     places: dict[int, str] = {}
     for path, each in opened(result):
         if not isinstance(each, tuple) and places.setdefault(id(each), path) != path:

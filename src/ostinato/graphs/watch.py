@@ -102,7 +102,8 @@ class Change:
     """One place that no longer holds what a recording froze.
 
     Attributes:
-        reason: `weights-moved` for tensors and modules, `attribute-changed` for Python values.
+        reason: `weights-moved` for tensors and modules of the callable's own, `attribute-changed`
+            for Python values and for what an object given to it holds.
         text: "model.scale changed from 2.0 to 3.0".
         place: The name of the place, "model.scale".
     """
@@ -174,13 +175,34 @@ class Watch:
             now = place.now()
             if now is place.value or same_plain(place.value, now):
                 continue
-            return Change(_reason_of(place.value, now), _told(place, now), place.name)
+            return Change(self._reason_of(place, now), _told(place, now), place.name)
         for size, then in zip(found.sizes, sizes[1::2], strict=True):
             if not same_key(then, _now(size, found)) and (text := _grown(size, then, found)):
                 reason = Reason.WEIGHTS_MOVED if size.is_of_weights else Reason.ATTRIBUTE_CHANGED
                 return Change(reason, text, size.name)
         self.look_again()  # no change that counts: compare with the new objects from now on
         return None
+
+    def _reason_of(self, place: Place, now: object) -> Reason:
+        weights = (Tensor, nn.Module)
+        if not (isinstance(place.value, weights) or isinstance(now, weights)):
+            return Reason.ATTRIBUTE_CHANGED
+        is_weight = self._is_in_module(place) or self._is_the_callables(place)
+        return Reason.WEIGHTS_MOVED if is_weight else Reason.ATTRIBUTE_CHANGED
+
+    def _is_in_module(self, place: Place) -> bool:
+        return any(
+            place.container is vars(module).get(name)
+            for _, module in self.modules
+            for name in ("_parameters", "_buffers", "_modules")
+        )
+
+    def _is_the_callables(self, place: Place) -> bool:
+        """Whether the callable reaches a place by itself, and not only an object given to it."""
+        return len(self._roots) == 1 or any(
+            place.container is each.container and same_key(place.key, each.key)
+            for each in reach(self._roots[0]).places
+        )
 
     def look_again(self) -> None:
         """Take the present state as the one to compare with."""
@@ -269,12 +291,6 @@ def _grown(size: Size, then: int | tuple[Any, ...], found: Reach) -> str | None:
         if name not in size.keys and found.may_read(name):
             return f"{size.name}{name} was set"
     return None
-
-
-def _reason_of(then: object, now: object) -> Reason:
-    weights = (Tensor, nn.Module)
-    is_weight = isinstance(then, weights) or isinstance(now, weights)
-    return Reason.WEIGHTS_MOVED if is_weight else Reason.ATTRIBUTE_CHANGED
 
 
 class Addresses:

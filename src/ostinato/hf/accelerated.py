@@ -207,6 +207,7 @@ class Accelerated:
                 replayed_steps=self._counts["replayed_steps"],
                 runners=self._sessions.totals(),
                 cache_bytes=self._sessions.cache_bytes,
+                fusion=self._sessions.fusion,
             )
 
     def update_weights(self, state_dict: Mapping[str, Tensor]) -> None:

@@ -22,6 +22,7 @@ def accelerate(
     budget: int | str = "2GiB",
     eos_check_every: int | None = None,
     backend: BackendName = "auto",
+    fuse: bool | None = None,
 ) -> Accelerated:
     """Return a drop-in for `model` whose `generate` replays its decode steps.
 
@@ -37,10 +38,16 @@ def accelerate(
             run after its end: the answer itself is the same, and torch's random state further on
             than after `model.generate`.
         backend: As for `ostinato.graphed`.
+        fuse: Whether runs of small kernels in the decode step (norms, rotary embeddings, gated
+            activations) are recorded as one. What is fused gives the same bits: each place is
+            compared with the plain kernels before the step is recorded, and left plain where it
+            differs; `report()` says which and why. None: on a GPU. True: on a CPU too, where
+            Triton's interpreter stands in for a GPU (TRITON_INTERPRET=1); it is slow.
 
     Raises:
         WrongTypeError: OST3001, the model has no `generate`.
-        UsageError: OST3002, lengths or intervals are not positive and ascending; OST1001, `budget`
+        UsageError: OST3002, lengths or intervals are not positive and ascending, or `fuse` is no
+            bool; OST1001, `budget`
             is no amount of bytes; OST1011, there is no such backend, or no GPU for it.
     """
     if isinstance(model, Accelerated):
@@ -60,7 +67,13 @@ def accelerate(
                 code="OST3002",
                 remedy=f"pass {name}=None to let Ostinato choose",
             )
-    options = SessionOptions(budget, backend)
+    if fuse is not None and not isinstance(fuse, bool):
+        raise UsageError(
+            f"fuse must be True, False or None, got {fuse!r}",
+            code="OST3002",
+            remedy="pass fuse=None to let Ostinato choose, or fuse=False for the plain kernels",
+        )
+    options = SessionOptions(budget, backend, fuse)
     check_session_options(model, options)
     return Accelerated(
         model,

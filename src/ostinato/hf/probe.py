@@ -7,6 +7,8 @@ forward cannot be driven from outside is found here, before a user sees a token 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,15 +87,23 @@ def _run_without_drawing(
 ) -> Tensor:
     ids = torch.zeros((1, 2), dtype=torch.long, device=device)
     columns = torch.arange(2, device=device)
+    with _refusing_draws(model, device):
+        return call(model, ids, mask=None, positions=columns[None], cache=cache, columns=columns)
+
+
+@contextmanager
+def _refusing_draws(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """Refuse a model that draws random numbers within; the user's stay as they were."""
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         before = generator_states(device)
-        logits = call(model, ids, mask=None, positions=columns[None], cache=cache, columns=columns)
-        if generator_states(device) != before:
-            mode = "training mode" if is_training(model) else "evaluation mode"
-            raise DelegateError(
-                Delegated.DRAWS_IN_FORWARD, f"its forward draws random numbers in {mode}"
-            )
-    return logits
+        try:
+            yield
+        finally:  # whatever else it raised: that may come of the draws
+            if generator_states(device) != before:
+                mode = "training mode" if is_training(model) else "evaluation mode"
+                raise DelegateError(
+                    Delegated.DRAWS_IN_FORWARD, f"its forward draws random numbers in {mode}"
+                )
 
 
 def is_training(model: nn.Module) -> bool:
@@ -163,13 +173,13 @@ def study(model: nn.Module, device: torch.device) -> tuple[Admission, Anatomy] |
     try:
         admission = admit(model)
         anatomy = probe(model, admission.call, device)
-        rule = _in_numbers(model, admission, anatomy, device)
-        if rule is not None:
-            return replace(admission, rule=rule), anatomy
-        check_agreement(model, admission.call, admission.rule, anatomy, device)
+        with _refusing_draws(model, device):  # some draw for a single token alone
+            rule = _in_numbers(model, admission, anatomy, device)
+            if rule is None:
+                check_agreement(model, admission.call, admission.rule, anatomy, device)
     except DelegateError as refused:
         return refused.delegation
-    return admission, anatomy
+    return (admission if rule is None else replace(admission, rule=rule)), anatomy
 
 
 def vocabulary_sizes(model: Any) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from ostinato.graphs.reasons import Reason
 from ostinato.hf.delegation import Delegated
+from ostinato.hf.fusing import Fusion
 
 
 class Answer(Enum):
@@ -101,6 +102,8 @@ class AccelerationReport:
         replayed_steps: Of those, replays.
         runners: Totals of the runners of prefill and decode.
         cache_bytes: Memory of the resident key-value caches.
+        fusion: What is fused in the decode step that was used last; None before one is recorded,
+            and where nothing was to be fused.
     """
 
     generates: int
@@ -110,6 +113,7 @@ class AccelerationReport:
     replayed_steps: int
     runners: RunnerTotals
     cache_bytes: int
+    fusion: Fusion | None = None
 
     @property
     def reuse_rate(self) -> float:
@@ -135,6 +139,9 @@ class AccelerationReport:
             "reasons": dict(self.runners.reasons),
             "bytes": self.bytes,
             "cache_bytes": self.cache_bytes,
+            "fused": {} if self.fusion is None else self.fusion.places,
+            "fused_calls_saved": 0 if self.fusion is None else self.fusion.calls_saved,
+            "not_fused": {} if self.fusion is None else dict(self.fusion.refused),
             "graphs": list(self.runners.graphs),
         }
 
@@ -150,4 +157,6 @@ class AccelerationReport:
         ]
         lines += [f"  delegated     {count} x {reason}" for reason, count in self.delegated.items()]
         lines += [f"  not replayed  {n} x {reason}" for reason, n in self.runners.reasons.items()]
+        if self.fusion is not None:
+            lines.append(f"fused           {self.fusion}")
         return "\n".join(lines)

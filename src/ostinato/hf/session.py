@@ -14,9 +14,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ostinato.graphs import Outcome, Runner, graphed
+from ostinato.graphs import Decision, Outcome, Runner, graphed
+from ostinato.graphs.ambient import mode_around
 from ostinato.graphs.options import BackendName, check_options
 from ostinato.hf.admission import Admission
+from ostinato.hf.fusing import Fusion, Strayed
 from ostinato.hf.plan import Plan
 from ostinato.hf.probe import Anatomy
 from ostinato.hf.report import RunnerTotals
@@ -34,6 +36,7 @@ class SessionOptions:
 
     budget: int | str
     backend: BackendName
+    fuse: bool | None
 
 
 def check_session_options(model: nn.Module, options: SessionOptions) -> None:
@@ -68,7 +71,11 @@ class Recorded:
     def __init__(self, parts: Parts, options: SessionOptions) -> None:
         self.plain_prefill = PrefillStep(parts)
         self.prefill = _record(self.plain_prefill, options, admit_after=2)
-        self.decode = _record(DecodeStep(parts), options, admit_after=1)
+        self._step = DecodeStep(parts)
+        is_on_gpu = parts.state.device.type == "cuda"
+        is_wanted = is_on_gpu if options.fuse is None else options.fuse
+        self._may_fuse = is_wanted and options.backend != "eager"
+        self.decode = _record(self._step, options, admit_after=1)
         self.steps = self.decode.loop(parts.state.device, until=parts.state.finished_B)
 
     @property
@@ -83,8 +90,25 @@ class Recorded:
         done here: the runner knows when the next one is due.
         """
         last = self.decode.last
-        if last is None or last.outcome is not Outcome.EAGER:
+        if last is not None and last.outcome is Outcome.EAGER and not _strayed(last):
+            return
+        # A mode of the caller's keeps the step from being recorded, and would hear the trial.
+        may_fuse = self._may_fuse and mode_around() is None
+        if may_fuse and self.fusion is None:
+            self._step.fuse()
+        if _strayed(self.steps.warm()) and may_fuse:
+            # What the model calls has changed since, by a hook or a flag of the caller's.
+            self._step.fuse()
             self.steps.warm()
+
+    @property
+    def fusion(self) -> Fusion | None:
+        """What is fused in the decode step; None before it was first to be recorded."""
+        return self._step.fusion
+
+
+def _strayed(decision: Decision) -> bool:
+    return decision.detail.startswith(Strayed.__name__)
 
 
 def _record(step: nn.Module, options: SessionOptions, *, admit_after: int) -> Runner[..., Any]:
@@ -170,6 +194,11 @@ class Session:
         """Mark the state as in use up to here, for a next request on another stream."""
         if self._last_use is not None:
             self._last_use.record(torch.cuda.current_stream(self.state.device))
+
+    @property
+    def fusion(self) -> Fusion | None:
+        """What is fused in the step that was used last."""
+        return next(reversed(self._recorded.values())).fusion if self._recorded else None
 
     def close(self) -> None:
         """Give back the recordings; the state goes with the session."""

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
 from ostinato.hf.delegation import Delegated, DelegateError
+from ostinato.hf.fusing import Fusion
 from ostinato.hf.lengths import cache_length, prompt_bucket
 from ostinato.hf.report import RunnerTotals
 from ostinato.hf.session import Session
@@ -95,6 +96,11 @@ class Sessions:
         for session in self._by_rows.values():
             totals.add_totals(session.totals())
         return totals
+
+    @property
+    def fusion(self) -> Fusion | None:
+        """What is fused in the step that was used last."""
+        return next(reversed(self._by_rows.values())).fusion if self._by_rows else None
 
     @property
     def cache_bytes(self) -> int:

@@ -7,11 +7,15 @@ argument at all, so that a replay has nothing to sign or to fill.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 
+from ostinato.graphs.inline import runs_inline
 from ostinato.hf.forward import ForwardCall
+from ostinato.hf.fusing import FusedRun, Fusion, compiled_part, settle
 from ostinato.hf.masks import MaskRule
 from ostinato.hf.plan import Plan
 from ostinato.hf.sampling import emit
@@ -72,13 +76,33 @@ class PrefillStep(nn.Module):
 
 
 class DecodeStep(nn.Module):
-    """Run one token of every row: embed, attend, score, choose, append, advance."""
+    """Run one token of every row: embed, attend, score, choose, append, advance.
+
+    Attributes:
+        fusion: What is fused while it is recorded; None before `fuse`.
+    """
+
+    fusion: Fusion | None
 
     def __init__(self, parts: Parts) -> None:
         super().__init__()
         self.model = parts.model
         self._parts = parts
         self.training = parts.model.training
+        self.fusion = None
+
+    def fuse(self) -> None:
+        """Find out what can be fused; the state stays as it is, the column's keys excepted."""
+        compiled = compiled_part(self.model)
+        if compiled is not None:
+            why = (
+                f"{compiled} is compiled, and the compiler stands back where calls are listened to"
+            )
+            self.fusion = Fusion(None, {"all": why})
+            return
+        mask = self._mask()
+        device = self._parts.state.device
+        self.fusion = settle(lambda: self._model(mask), device)
 
     def forward(self) -> None:
         """Produce one token per row from the state, and leave the state one step further.
@@ -91,8 +115,20 @@ class DecodeStep(nn.Module):
     def logits(self) -> Tensor:
         """Cache the tokens that stand in the state, move on, and return what follows, (B, V)."""
         state = self._parts.state
-        mask = self._parts.rule.decode(state.columns_L, state.column, state.valid_BL, state.like)
-        logits = self._parts.call(
+        mask = self._mask()
+        with self._fused():
+            logits = self._model(mask)
+        state.positions_B1.add_(1)
+        state.column.add_(1)
+        return logits[:, -1]
+
+    def _mask(self) -> Any:
+        state = self._parts.state
+        return self._parts.rule.decode(state.columns_L, state.column, state.valid_BL, state.like)
+
+    def _model(self, mask: Any) -> Tensor:
+        state = self._parts.state
+        return self._parts.call(
             self.model,
             state.tokens_B1,
             mask=mask,
@@ -100,6 +136,8 @@ class DecodeStep(nn.Module):
             cache=state.cache,
             columns=state.column,
         )
-        state.positions_B1.add_(1)
-        state.column.add_(1)
-        return logits[:, -1]
+
+    def _fused(self) -> AbstractContextManager[object]:
+        """Fuse a run that is recorded. An answer that is computed eagerly is the plain step's."""
+        plan = None if self.fusion is None else self.fusion.plan
+        return FusedRun(plan) if plan is not None and runs_inline() else nullcontext()

@@ -33,6 +33,9 @@ class Books:
         self._lock = threading.Lock()
         self._replies: dict[str, Reply] = {}
         self._followers: dict[str, tuple[Reply, ...]] = {}
+        # Their prompt tokens, of those that the scheduler does not know yet: they wait for their
+        # grammar, or for the request they follow. They take the queue's room all the same.
+        self._ahead: dict[str, int] = {}
         self._has_room = True
 
     def submit(self, replies: Sequence[Reply]) -> None:
@@ -45,10 +48,9 @@ class Books:
             PromptTooLong, QueueFull, UsageError: As `Scheduler.submit`.
         """
         with self._lock:
-            self._check_names(replies)
-            self._scheduler.check_room(replies[0].request, room_for=len(replies))
+            self._check_entry(replies)
             try:
-                self._enter(replies)
+                self._enter(replies, ahead=replies[1:])
                 self._queue(replies)
             except BaseException:  # the caller was interrupted
                 self._withdraw(replies)
@@ -61,10 +63,9 @@ class Books:
     def expect(self, replies: Sequence[Reply]) -> None:
         """Do as `submit`, but let them wait for `admit` before they wait for their turn."""
         with self._lock:
-            self._check_names(replies)
-            self._scheduler.check_room(replies[0].request, room_for=len(replies))
+            self._check_entry(replies)
             try:
-                self._enter(replies)
+                self._enter(replies, ahead=replies)
             except BaseException:  # the caller was interrupted
                 self._withdraw(replies)
                 raise
@@ -76,25 +77,31 @@ class Books:
             with self._lock:
                 self._queue(living)
 
-    def _check_names(self, replies: Sequence[Reply]) -> None:
+    def _check_entry(self, replies: Sequence[Reply]) -> None:
         for reply in replies:
             if reply.request_id in self._replies:
                 raise taken_name(reply.request_id)
+        ahead = tuple(self._ahead.values())
+        self._scheduler.check_room(replies[0].request, room_for=len(replies), ahead=ahead)
 
-    def _enter(self, replies: Sequence[Reply]) -> None:
+    def _enter(self, replies: Sequence[Reply], ahead: Sequence[Reply]) -> None:
         for reply in replies:
             self._replies[reply.request_id] = reply
+        for reply in ahead:
+            self._ahead[reply.request_id] = len(reply.request.prompt_ids)
 
     def _withdraw(self, replies: Sequence[Reply]) -> None:
         """Leave everything as if nobody had tried to let `replies` in."""
         for reply in replies:
             self._replies.pop(reply.request_id, None)
+            self._ahead.pop(reply.request_id, None)
         self._followers.pop(replies[0].request_id, None)
         self._scheduler.withdraw(replies[0].request_id)
 
     def _queue(self, replies: Sequence[Reply]) -> None:
         first, *followers = replies
         self._scheduler.submit(first.request, room_for=0)
+        self._ahead.pop(first.request_id, None)
         if followers:
             self._followers[first.request_id] = tuple(followers)
 
@@ -105,6 +112,7 @@ class Books:
                 for follower in self._followers.pop(request_id):
                     if not follower.is_over:
                         self._scheduler.submit(follower.request, room_for=0)
+                        self._ahead.pop(follower.request_id, None)
 
     @property
     def has_room(self) -> bool:
@@ -141,6 +149,7 @@ class Books:
         with self._lock:
             reply = self._replies.pop(request_id, None)
             if reply is not None:
+                self._ahead.pop(request_id, None)
                 self._scheduler.cancel(request_id)
             return reply
 

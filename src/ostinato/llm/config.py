@@ -36,9 +36,11 @@ _COUNTS = {
     "most_logprobs": 0,
     "seed": None,
 }
-"""The options that are whole numbers, and the least each can be."""
+"""The options that are whole numbers, and the least each can be; None: a seed."""
 _OPEN = {"max_model_len": None, "steps_per_launch": "auto", "prefill_tokens": "auto"}
 """What stands in some of them for no number."""
+_MOST = 2**63 - 1  # more than any machine has of anything
+_SEEDS = (-(2**63), 2**64 - 1)  # as those of a request
 _CHECK = Check("OST5031")
 
 
@@ -111,7 +113,8 @@ class EngineConfig:
                 continue
             if is_word and name in _OPEN:
                 raise _CHECK.wrong_type(name, f"a whole number or {_OPEN[name]!r}", value)
-            object.__setattr__(self, name, _CHECK.count(name, value, least))
+            bounds = _SEEDS if least is None else (least, _MOST)
+            object.__setattr__(self, name, _CHECK.count(name, value, *bounds))
         _CHECK.choice("load", self.load, _LOADS)
         _CHECK.choice("backend", self.backend, _BACKENDS)
         _CHECK.choice("quantize", self.quantize, _QUANTIZATIONS)
@@ -138,7 +141,10 @@ class EngineConfig:
 
         Raises:
             UsageError: OST5030, an option that does not exist; OST5031 as the class itself.
+            WrongTypeError: OST5031, `options` is no mapping.
         """
+        if not isinstance(options, Mapping):
+            raise _CHECK.wrong_type("options", "a mapping of names to values", options)
         known = [option.name for option in fields(cls)]
         require_known(options, known, "option of the engine", "OST5030")
         return cls(**options)
@@ -154,10 +160,14 @@ def _no_model(value: object) -> UsageError:
 
 
 def _check_bytes(name: str, value: Any) -> None:
+    wanted = 'an amount of bytes, such as "4GiB" or 4096'
+    if not isinstance(value, int | str) or isinstance(value, bool):
+        raise _CHECK.wrong_type(name, wanted, value)
     try:
-        parse_bytes(value)
-    except (UsageError, OverflowError) as error:  # the latter: digits beyond any float
-        wanted = 'an amount of bytes, such as "4GiB" or 4096'
-        is_amount = isinstance(value, int | str)
-        refuse = _CHECK.out_of_range if is_amount else _CHECK.wrong_type
-        raise refuse(name, wanted, value) from error
+        amount = value if isinstance(value, int) else parse_bytes(value)
+    except (UsageError, OverflowError):  # the latter: digits beyond any float
+        amount = -1
+    if amount < 0:
+        raise _CHECK.out_of_range(name, wanted, value)
+    if amount > _MOST:
+        raise _CHECK.out_of_range(name, f"at most {_MOST} bytes", value)

@@ -167,7 +167,7 @@ class Door:
 
     def _stranger(self, where: str, token: int, code: str) -> UsageError:
         return UsageError(
-            f"{where} names token {token}, and the vocabulary ends at {self.vocabulary - 1}",
+            f"{where} names token {shown(token)}, and the vocabulary ends at {self.vocabulary - 1}",
             code=code,
             remedy=f"take that token out of {where}; is it another model's tokenizer?",
         )

@@ -31,6 +31,7 @@ from ostinato.llm.grammars import Grammars
 from ostinato.llm.loading import load
 from ostinato.llm.loop import Loop
 from ostinato.llm.models.weights import check, source_of
+from ostinato.llm.refusals import shown
 from ostinato.llm.request import Request, SamplingParams
 from ostinato.llm.shapes import ShapeProfile, check_place
 from ostinato.llm.standing import EngineCounts, Health
@@ -64,7 +65,7 @@ class Engine:
         self.config = config
         if not isinstance(config, EngineConfig):
             raise WrongTypeError(
-                f"an engine is made from an EngineConfig, got {config!r:.80}",
+                f"an engine is made from an EngineConfig, got {shown(config)}",
                 code="OST5031",
                 remedy="write Engine(EngineConfig(model=...)), or LLM(...) with the same options",
             )
@@ -239,7 +240,7 @@ class Engine:
         self._loop.require_own_process()
         if not isinstance(request, Request):
             raise WrongTypeError(
-                f"submit takes a Request, got {request!r:.80}",
+                f"submit takes a Request, got {shown(request)}",
                 code="OST5042",
                 remedy="call ask(prompt, params), which takes a text, token ids or messages",
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from ostinato.errors import UsageError
+from ostinato.llm.refusals import shown
 
 # Planning, launching and reading cost the host up to 7 us a row (two shared cores, 2026-11), and a
 # step of a small model on a large GPU takes about a millisecond.
@@ -49,7 +50,7 @@ class Limits:
             least = 0 if bound.name == "priority_s" else 1
             if not value >= least:
                 raise UsageError(
-                    f"{bound.name} must be at least {least}, got {value!r}",
+                    f"{bound.name} must be at least {least}, got {shown(value)}",
                     code="OST5006",
                     remedy=f"pass {bound.name} as a number of {least} or more",
                 )

@@ -21,6 +21,7 @@ from ostinato.llm.kv.memory import check_kv_bytes, pages_for_memory
 from ostinato.llm.kv.store import KvStore, bytes_per_page
 from ostinato.llm.limits import Limits
 from ostinato.llm.models import DecoderConfig, build, read_config
+from ostinato.llm.refusals import shown
 from ostinato.llm.resident_state import row_bytes
 from ostinato.llm.sampling_state import check_vocabulary
 from ostinato.llm.tokenizer import Tokenizer
@@ -132,7 +133,7 @@ def load(config: EngineConfig) -> Loaded:
 def _check_options(config: EngineConfig) -> None:
     if not isinstance(config.device, str | torch.device):
         raise WrongTypeError(
-            f"device must be a name, got {config.device!r}",
+            f"device must be a name, got {shown(config.device)}",
             code="OST5031",
             remedy="pass 'auto', 'cpu', 'cuda' or 'cuda:1', or leave it out",
         )

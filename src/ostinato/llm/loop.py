@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
+from ostinato.llm.beginning import Beginning
 from ostinato.llm.faults import (
     EngineDown,
     ends_engine,
@@ -63,6 +64,7 @@ class Loop:
         # Taken once more by a thread that has it, if an engine is collected just then and closes.
         self._entry = threading.RLock()
         self._await_work, self._await_rest = Waiters(), Waiters()
+        self._beginning = Beginning(is_worth=core.has_long_prefills)
         self._is_idle = True
         self._is_closing = False
         self.has_ended = False
@@ -77,7 +79,7 @@ class Loop:
         self._thread.start()
 
     def submit(self, let_in: Callable[[Sequence[Reply]], None], replies: Sequence[Reply]) -> None:
-        """Let `replies` in, by `let_in`; never waits for a step.
+        """Let `replies` in, by `let_in`; never waits for a step, but for one to begin.
 
         Only after `require_own_process`: it is not asked again here.
 
@@ -85,6 +87,7 @@ class Loop:
             EngineDown: OST5140, OST5141, the engine takes none.
             PromptTooLong, QueueFull, UsageError: As `Scheduler.submit`.
         """
+        self._beginning.give_way()  # with nothing done yet: it may be interrupted
         with self._entry:
             if self._refusal is not None:
                 raise once_more(self._refusal)
@@ -235,7 +238,9 @@ class Loop:
         while not self._is_closing:
             self._obey()
             if self._core.has_work:
-                self._deliver(self._core.step())
+                news = self._core.step()
+                self._beginning.note_step()
+                self._deliver(news)
                 self._worked_s = monotonic()
             elif self._is_quiet() and not self._warm():
                 self._await_work.wait_for(self._has_work)
@@ -265,6 +270,10 @@ class Loop:
                 except BaseException:  # noqa: BLE001 - whoever reads this one harms nobody else
                     _log.exception("the reader of request %s failed", reply.request_id)
                     self._give_up(reply)
+                if event.finish is not None:
+                    # It leads to the reader's events, and they lead here: nothing else would free
+                    # them but a search for garbage.
+                    reply.sink = None
 
     def _give_up(self, reply: Reply) -> None:
         """End a request that nobody can be told of any more."""
@@ -295,6 +304,8 @@ class Loop:
         """Tell those who wait for it that no request lives."""
         with self._entry:
             self._is_idle = self._core.is_idle
+        if self._is_idle:
+            self._beginning.note_rest()
         self._await_rest.tell()
 
     def _has_work(self) -> bool:

@@ -15,8 +15,8 @@ def shown(value: object) -> str:
     """Return a value as a refusal names it, cut where it is long."""
     try:
         text = repr(value)
-    except ValueError:  # an int of thousands of digits has no text
-        return f"a {type(value).__name__} that cannot be written out"
+    except Exception:  # noqa: BLE001 - an int of thousands of digits has none; a class may do worse
+        text = f"a {type(value).__name__} that cannot be written out"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
@@ -44,7 +44,7 @@ def queue_full(
 def taken_name(request_id: str) -> UsageError:
     """Return the refusal of a request whose name a living one has."""
     return UsageError(
-        f"a request called {request_id!r} is still running",
+        f"a request called {shown(request_id)} is still running",
         code="OST5008",
         remedy="give every request an id of its own, such as str(uuid.uuid4())",
     )

@@ -87,7 +87,8 @@ class Request:
         kind = _kind_of_no_time(self.arrival_s)
         if kind is not None:
             raise kind(
-                f"request {self.request_id!r} arrived at {shown(self.arrival_s)}, which is no time",
+                f"request {shown(self.request_id)} arrived at {shown(self.arrival_s)}, which is no "
+                "time",
                 code="OST5005",
                 remedy="pass arrival_s in seconds, such as time.monotonic()",
             )

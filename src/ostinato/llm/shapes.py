@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ostinato.checkpoints.json_file import read_json
 from ostinato.errors import UsageError, WrongTypeError
+from ostinato.llm.refusals import shown
 
 _log = logging.getLogger(__name__)
 _VERSION = 2  # 1 had another list of levels
@@ -100,7 +101,7 @@ def check_place(place: str | Path) -> Path:
     """
     if not isinstance(place, str | Path):
         raise WrongTypeError(
-            f"shape_profile must be the path of a file, got {place!r:.80}",
+            f"shape_profile must be the path of a file, got {shown(place)}",
             code="OST5031",
             remedy="pass a path such as 'shapes.json', or leave it out",
         )

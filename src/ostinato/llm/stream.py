@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from weakref import ref
 
 from ostinato.errors import UsageError
 from ostinato.llm.answers import Choice, Delta, Metrics, Output
 from ostinato.llm.event_loops import EventLoops
+from ostinato.llm.refusals import shown
 from ostinato.llm.request import FinishReason
 from ostinato.llm.values import read_timeout
 from ostinato.llm.waiters import Waiters
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ostinato.llm.reply import Event
+    from ostinato.llm.resident_launch import TokenLogprobs
     from ostinato.llm.text import AnswerText
+
+_Part = TypeVar("_Part")
 
 
 class Stream:
@@ -95,7 +99,9 @@ class Stream:
         timeout = read_timeout("timeout", timeout)
         self._require_coming()
         if not self._await_end.wait_for(self._has_ended, timeout):
-            raise TimeoutError(f"request {self.request_id} is not finished after {timeout} s")
+            raise TimeoutError(
+                f"request {shown(self.request_id)} is not finished after {timeout} s"
+            )
         return self._output()
 
     async def wait(self) -> Output:
@@ -124,8 +130,8 @@ class Stream:
     def _require_unread(self) -> None:
         if self._has_seen_end(_reader()):
             raise UsageError(
-                f"the stream of {self.request_id} has been read to its end, and gives each piece "
-                "once",
+                f"the stream of {shown(self.request_id)} has been read to its end, and gives each "
+                "piece once",
                 code="OST5048",
                 remedy="call result(), which gives the whole answers however often, or keep the "
                 "pieces as they come",
@@ -173,6 +179,21 @@ class Stream:
         return Output(self.request_id, self.prompt_ids, choices)
 
 
+class _Piece(NamedTuple):
+    """What a delta will say.
+
+    Attributes:
+        last: The newest event that it was made of.
+        end: How many of its channel's events it and the pieces before it were made of.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] | None
+    last: Event
+    end: int
+
+
 class Channel:
     """One answer: the loop puts events in, one reader takes deltas out.
 
@@ -195,8 +216,9 @@ class Channel:
         self.new_tokens = 0
         self._events: list[Event] = []
         self._reading = threading.Lock()  # a reader and `choice` must not cut one text in two
-        self._pieces: list[Delta] = []
-        self._unread: Delta | None = None
+        self._pieces: list[_Piece] = []
+        self._given = 0  # pieces that a reader has
+        self._told = 0  # events whose tokens the text has taken; -1 while it takes some
 
     def put(self, event: Event) -> None:
         """Take an event; in the loop's thread. Never waits for a reader."""
@@ -221,64 +243,92 @@ class Channel:
 
     @property
     def _has_news(self) -> bool:
-        return bool(self._events) or self._unread is not None
+        return self._given < len(self._pieces) or self._end < len(self._events)
+
+    @property
+    def _end(self) -> int:
+        return self._pieces[-1].end if self._pieces else 0
 
     @property
     def _is_through(self) -> bool:
-        return bool(self._pieces) and self._pieces[-1].finish_reason is not None
+        return bool(self._pieces) and self._pieces[-1].last.finish is not None
 
     def take(self) -> Delta | None:
-        """Return all that has come since the last call; None if nothing has."""
+        """Return the next piece: mostly all that has come since the last; None if nothing has."""
         with self._reading:
-            unread, self._unread = self._unread, None
-            return self._read() if unread is None else unread
+            if self._given == len(self._pieces):
+                self._read()
+            if self._given == len(self._pieces):
+                return None
+            piece = self._pieces[self._given]
+            self._given += 1
+        return Delta(
+            text=piece.text,
+            token_ids=piece.token_ids,
+            logprobs=piece.logprobs,
+            finish_reason=piece.last.finish,
+            index=self._index,
+            error=piece.last.error,
+            metrics=piece.last.metrics,
+        )
 
     def choice(self) -> Choice:
         """Return the whole answer; only once it is finished."""
         with self._reading:
-            delta = self._read()
-            if delta is not None:  # a reader may still want it, and nothing comes after it
-                self._unread = delta
-            pieces, last = self._pieces, self._pieces[-1]
-            assert last.finish_reason is not None
-            reported = [one for piece in pieces for one in piece.logprobs or ()]
-            return Choice(
-                index=self._index,
-                text="".join(piece.text for piece in pieces),
-                token_ids=tuple(token for piece in pieces for token in piece.token_ids),
-                finish_reason=last.finish_reason,
-                logprobs=tuple(reported) if any(p.logprobs is not None for p in pieces) else None,
-                metrics=last.metrics or Metrics(),
-                error=last.error,
-            )
-
-    def _read(self) -> Delta | None:
-        events = self._events[:]
-        if not events:
-            return None
-        del self._events[: len(events)]  # more may have come meanwhile
-        tokens = [token for event in events for token in event.token_ids]
-        reported = [one for event in events for one in event.logprobs or ()]
-        last = events[-1]
-        delta = Delta(
-            text=self._say(tokens, last),
-            token_ids=tuple(tokens),
-            logprobs=tuple(reported) if any(e.logprobs is not None for e in events) else None,
-            finish_reason=last.finish,
+            self._read()
+        pieces, last = self._pieces, self._pieces[-1].last
+        assert last.finish is not None
+        return Choice(
             index=self._index,
+            text="".join([piece.text for piece in pieces]),
+            token_ids=_joined([piece.token_ids for piece in pieces]),
+            finish_reason=last.finish,
+            logprobs=_reported(pieces),
+            metrics=last.metrics or Metrics(),
             error=last.error,
-            metrics=last.metrics,
         )
-        self._pieces.append(delta)
-        return delta
 
-    def _say(self, tokens: Sequence[int], last: Event) -> str:
-        if self._text is None:
-            return ""
+    def _read(self) -> None:
+        """Make a piece of what has come since the last one, if anything has.
+
+        Until it is appended nothing has been read: wherever a thread is interrupted, the next one
+        that reads makes the same piece, or a longer one.
+        """
+        begin = self._end
+        events = self._events[begin:]
+        if not events:
+            return
+        tokens, last = _joined([event.token_ids for event in events]), events[-1]
+        text = "" if self._text is None else self._say(tokens, last, begin)
+        end = begin + len(events)
+        self._pieces.append(_Piece(text, tokens, _reported(events), last, end))
+        self._told = end
+
+    def _say(self, tokens: Sequence[int], last: Event, begin: int) -> str:
+        """Return what the text says of `tokens`, those of the first `begin` events being said."""
+        assert self._text is not None
+        if self._told != begin:  # interrupted, it has taken tokens that nobody has read
+            self._text = self._text.anew()
+            self._text.push(_joined([event.token_ids for event in self._events[:begin]]))
+        self._told = -1
         if last.finish is FinishReason.STOP and tokens and tokens[-1] in last.reply.stop_ids:
             tokens = tokens[:-1]  # a stop token is no part of the text
         said, _ = self._text.push(tokens)
         return said + self._text.finish() if last.finish is not None else said
+
+
+def _joined(parts: Sequence[tuple[_Part, ...]]) -> tuple[_Part, ...]:
+    if len(parts) == 1:
+        return parts[0]
+    whole: list[_Part] = []
+    for part in parts:  # a chain, asked for each in turn, takes three times as long
+        whole += part
+    return tuple(whole)
+
+
+def _reported(parts: Sequence[Event | _Piece]) -> tuple[TokenLogprobs, ...] | None:
+    reports = [part.logprobs for part in parts if part.logprobs is not None]
+    return _joined(reports) if reports else None
 
 
 def _reader() -> object:

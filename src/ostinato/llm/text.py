@@ -25,11 +25,16 @@ class AnswerText:
     def __init__(
         self, decode: Callable[[Sequence[int]], str], stops: Sequence[str] = (), min_tokens: int = 0
     ) -> None:
+        self._decode = decode
         self._detokenizer = Detokenizer(decode)
         self._stops = tuple(stops)
-        self._unwatched = min_tokens
+        self._min_tokens = self._unwatched = min_tokens
         self._held = ""  # watched, certain, and perhaps the beginning of a stop text
         self.is_stopped = False
+
+    def anew(self) -> AnswerText:
+        """Return one for the same answer that has taken nothing yet."""
+        return AnswerText(self._decode, self._stops, self._min_tokens)
 
     def push(self, ids: Sequence[int]) -> tuple[str, int]:
         """Take the next ids; return the text that is now certain, and how many ids it took.

@@ -17,6 +17,8 @@ from typing import Any
 from ostinato.errors import UsageError, WrongTypeError
 from ostinato.llm.refusals import shown
 
+_LONGEST_NAME = 100  # of an option that might have been meant
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -139,7 +141,8 @@ def require_known(given: Iterable[object], known: Sequence[str], what: str, code
     """
     for name in given:
         if name not in known:
-            near = get_close_matches(str(name), known, n=1)
+            is_word = isinstance(name, str) and len(name) <= _LONGEST_NAME
+            near = get_close_matches(str(name), known, n=1) if is_word else []
             every = f"take it out; the options are {', '.join(known)}"
             raise UsageError(
                 f"no {what} is called {shown(name)}",

@@ -22,6 +22,7 @@ from ostinato.errors import OstinatoError
 from ostinato.serve import logs
 from ostinato.serve.collector import set_loaded_aside
 from ostinato.serve.engine_socket import FrontEnd
+from ostinato.serve.heartbeat import beat
 from ostinato.serve.peers import answer_in_thread
 from ostinato.serve.setup import Setup, read_setup, tell_stacks, watch_parent
 
@@ -43,13 +44,14 @@ class EngineProcess:
 
         settings = setup.settings
         self._ended = ended
+        self._heartbeat = setup.heartbeat
         self._fronts: list[FrontEnd] = []
         self._lock = threading.Lock()
         engine = Engine(EngineConfig.read(settings.engine_options))
         folder = _folder_of(settings.model)
         is_dummy = settings.engine.get("load") == "dummy"
         versions = Versions(
-            Version(settings.version, None if is_dummy else folder, int(time())),
+            Version(settings.first_version, None if is_dummy else folder, int(time())),
             tokenizer_folder=folder if engine.tokenizer is not None else None,
             file=Path(setup.run) / "weights.json",
             changed=self._greet_all,
@@ -63,6 +65,7 @@ class EngineProcess:
 
     def serve(self, path: Path) -> int:
         """Answer until told to end; return the exit status."""
+        beat(self._heartbeat)  # from here on nothing may take long
         path.unlink(missing_ok=True)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(path))
@@ -72,6 +75,7 @@ class EngineProcess:
         ).start()
         is_aside = False
         while not self._ended.wait(_PULSE_S):
+            beat(self._heartbeat)
             if self.engine.fault is not None:
                 _log.critical("the engine has failed: %s", self.engine.fault.args[0])
                 return EXIT_FAULT

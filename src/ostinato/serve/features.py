@@ -192,7 +192,7 @@ async def _open_grpc(settings: Settings, services: Services) -> GrpcServer | Non
 def _fixed_model(settings: Settings) -> Model | None:
     if settings.callable is None:
         return None
-    return Model(_name(settings), settings.version, int(time()))
+    return Model(_name(settings), settings.version or "", int(time()))
 
 
 def _name(settings: Settings) -> str:

@@ -1,4 +1,4 @@
-"""What a connection may do before it is a request: how long its head may take, how large it is.
+"""What a connection may do: how long a head takes, how large it is, how long we are left unread.
 
 uvicorn's own protocol waits for ever for a head and keeps whatever comes of it, and answers too
 many connections with 503, which would take a server out of the pool for being busy. This one
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ostinato.serve.settings import Settings
 
 
+_MOST_MS = 2**31 - 1
 _NO_HTTP = "what came is no request of HTTP/1.1; send one, or TLS to a port that speaks it"
 
 
@@ -41,7 +42,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, if there is room for one more."""
         super().connection_made(transport)
-        _send_at_once(transport)
+        _prepare(transport, self._settings.unread_s)
         if len(self.connections) > self._settings.max_connections:
             problem = HttpProblem(429, "the server has as many connections as it takes")
             self._refuse(problem, retry=b"retry-after: 1\r\n")
@@ -149,14 +150,21 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
-def _send_at_once(transport: asyncio.Transport) -> None:
-    """Let a small frame go without waiting for the one before it to be acknowledged: 40 ms.
+def _prepare(transport: asyncio.Transport, unread_s: float) -> None:
+    """Let a small frame go at once, and a connection end whose other end takes nothing.
 
-    asyncio does so only for sockets that were made with their protocol's number.
+    By itself a frame would wait for the one before it to be acknowledged, 40 ms: asyncio sees to
+    that only for sockets that were made with their protocol's number. And what a client never reads
+    would be kept for as long as its machine is there. The system counts the time, for it alone
+    knows that nothing was taken; one that cannot (macOS) holds such a connection.
     """
     connection = transport.get_extra_info("socket")
-    if connection is not None and connection.family in (socket.AF_INET, socket.AF_INET6):
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        unread_ms = min(max(1, round(unread_s * 1000)), _MOST_MS)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, unread_ms)
 
 
 def guarded(settings: Settings) -> type[asyncio.Protocol]:

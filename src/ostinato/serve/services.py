@@ -7,8 +7,10 @@ that a test can put a real engine of its own process where a service has a socke
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
+
+from ostinato.errors import OstinatoError
 
 if TYPE_CHECKING:
     from ostinato.serve.drain import Drain
@@ -29,7 +31,7 @@ class Model:
 
     Attributes:
         name: As clients call it.
-        version: Label of its weights; changes with `/admin/weights`.
+        version: Label of its weights; changes with `/admin/weights`. Empty until it is known.
         created: Since when these weights are in use, in seconds since 1970.
         max_model_len: Tokens, prompt and answer together; 0 where that means nothing.
         most_logprobs: Likeliest tokens that may be asked for.
@@ -158,7 +160,7 @@ class Services:
     """All that a front end has.
 
     Attributes:
-        fixed_model: The model where there is no engine.
+        fixed_model: The model where there is no engine; one without a version has the callable's.
         link: The engine that writes; None where something else is served.
         tokens: Texts to tokens and back, off the event loop; None without a tokenizer.
         health: What `/livez`, `/readyz` and `/healthz` say.
@@ -187,5 +189,14 @@ class Services:
         """The model that is served, as of now."""
         if self.link is not None:
             return self.link.model
-        assert self.fixed_model is not None
-        return self.fixed_model
+        fixed = self.fixed_model
+        assert fixed is not None
+        return fixed if fixed.version else replace(fixed, version=self._declared_version())
+
+    def _declared_version(self) -> str:
+        """Return what the callable says of itself; nothing until it has been loaded."""
+        try:
+            version: str = self.callable.description.version
+        except OstinatoError:
+            return ""
+        return version

@@ -28,7 +28,7 @@ class Settings:
         model: "smollm2" or a transformers folder.
         engine: Other options of `EngineConfig`, by name.
         served_name: What `/v1/models` calls the model; None: the model's own name.
-        version: Label of the weights it starts with.
+        version: Label of the weights it starts with; None: "initial", or as a callable declares.
         callable: "pkg.mod:factory" of any PyTorch module to serve instead of a model that writes.
         embedder: A folder of an encoder model for `/v1/embeddings`; None: no such model.
         host, port: Where to listen; port 0 takes a free one.
@@ -41,6 +41,8 @@ class Settings:
         max_header_bytes: The largest head of a request.
         header_s, body_s: How long the head and the body of a request may take to arrive.
         keep_alive_s: How long a connection may lie idle between two requests.
+        unread_s: How long a client may take nothing of what is sent to it; then its connection
+            ends, and with it what it had asked for.
         max_new_tokens: The longest answer; None: as the model allows.
         max_answers: The most answers to one request.
         max_connections: Of one front end.
@@ -62,7 +64,7 @@ class Settings:
     model: str = "smollm2"
     engine: Mapping[str, Any] = field(default_factory=dict, hash=False)
     served_name: str | None = None
-    version: str = "initial"
+    version: str | None = None
     callable: str | None = None
     embedder: str | None = None
     host: str = "127.0.0.1"
@@ -78,6 +80,7 @@ class Settings:
     header_s: float = 10.0
     body_s: float = 30.0
     keep_alive_s: float = 75.0
+    unread_s: float = 60.0
     max_new_tokens: int | None = None
     max_answers: int = 128
     max_connections: int = 4096
@@ -95,7 +98,7 @@ class Settings:
     def __post_init__(self) -> None:
         self._check_counts()
         declared(self.objectives)
-        for name in ("header_s", "body_s", "keep_alive_s", "progress_s", "restart_s"):
+        for name in ("header_s", "body_s", "keep_alive_s", "unread_s", "progress_s", "restart_s"):
             _check_seconds(name, getattr(self, name), above_zero=True)
         for name in ("drain_s", "max_delay_ms"):
             _check_seconds(name, getattr(self, name), above_zero=False)
@@ -104,7 +107,7 @@ class Settings:
                 raise _wrong(name, "printable ASCII texts of at least one letter", "***")
         if self.log_level not in ("debug", "info", "warning", "error"):
             raise _wrong("log_level", "debug, info, warning or error", self.log_level)
-        if not self.version or not self.version.isprintable():
+        if self.version is not None and not (self.version and self.version.isprintable()):
             raise _wrong("version", "a printable text", self.version)
         if self.callable is not None and not all(self.callable.partition(":")):
             raise _wrong("callable", "package.module:factory", self.callable)
@@ -132,6 +135,11 @@ class Settings:
             _check_count("grpc_port", self.grpc_port, 1, 65535)
         if self.max_new_tokens is not None:
             _check_count("max_new_tokens", self.max_new_tokens, 1, 1 << 40)
+
+    @property
+    def first_version(self) -> str:
+        """Label of the weights that an engine starts with."""
+        return self.version or "initial"
 
     @property
     def engine_options(self) -> dict[str, Any]:

@@ -38,6 +38,11 @@ class Setup(msgspec.Struct):
         return Path(self.run) / "engine.sock"
 
     @property
+    def heartbeat(self) -> Path:
+        """What this process touches for as long as it is well; see `heartbeat`."""
+        return Path(self.run) / f"{self.name}.heartbeat"
+
+    @property
     def metrics_socket(self) -> Path:
         """Where this process gives its metrics; one that is started again is another process."""
         return Path(self.run) / f"{self.name}.{os.getpid()}.metrics"

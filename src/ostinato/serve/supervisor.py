@@ -13,7 +13,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +22,9 @@ from types import FrameType
 
 from ostinato.errors import ResourceError
 from ostinato.llm.config import EngineConfig
+from ostinato.serve.heartbeat import Heartbeat
 from ostinato.serve.restarts import Restarts
+from ostinato.serve.run_folder import run_folder
 from ostinato.serve.settings import Settings
 from ostinato.serve.setup import Setup
 
@@ -32,13 +33,20 @@ _POLL_S = 0.05
 _BACKLOG = 2048
 _GRACE_S = 5.0
 """Beyond the bound of the drain, before a process is ended by force."""
+_LATER_S, _TO_SAY_S = 1.0, 1.0
+"""How much later than the front ends a mute engine is found out, and how long it may then write."""
 _ENGINE, _FRONT = "ostinato.serve.engine_process", "ostinato.serve.front_process"
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Child:
-    """A process and how often it was started."""
+    """A process and how often it was started.
+
+    Attributes:
+        heartbeat: Of an engine.
+        is_mute: Whether it has been found out that nothing is heard of it.
+    """
 
     name: str
     module: str
@@ -46,6 +54,8 @@ class _Child:
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
     due: float = 0.0
+    heartbeat: Heartbeat | None = None
+    is_mute: bool = False
     restarts: Restarts = field(default_factory=Restarts)
 
 
@@ -68,7 +78,7 @@ class Supervisor:
 
         Raises:
             UsageError: OST5030, OST5031, an option of the engine.
-            ResourceError: OST6003, the address cannot be had.
+            ResourceError: OST6003, the address cannot be had; OST6005, no place for sockets.
         """
         if self._settings.callable is None:
             EngineConfig.read(self._settings.engine_options)  # told here, and not seconds later
@@ -76,7 +86,7 @@ class Supervisor:
         signal.signal(signal.SIGINT, self._on_signal)
         listeners = _listen(self._settings)
         port = listeners[0].getsockname()[1]
-        with tempfile.TemporaryDirectory(prefix="ostinato-") as run:
+        with run_folder() as run:
             self._children = self._plan(listeners)
             self._announce(_address(self._settings, port))
             try:
@@ -105,6 +115,7 @@ class Supervisor:
             return self._start(child, run) if now >= child.due else None
         code = child.process.poll()
         if code is None:
+            self._end_if_mute(child, now)
             return None
         if code == EXIT_SETUP:
             _close(child)  # it has said why and what to do: those are the last words
@@ -117,12 +128,32 @@ class Supervisor:
             status = self._start(child, run)
         return status
 
+    def _end_if_mute(self, child: _Child, now: float) -> None:
+        """End an engine of whose process nothing is heard any more: it cannot do so itself."""
+        if child.heartbeat is None or child.process is None:
+            return
+        silent_s = child.heartbeat.silent_s(now)
+        over_s = silent_s - self._settings.progress_s - _LATER_S
+        if over_s > _TO_SAY_S:
+            child.process.kill()
+        elif over_s > 0 and not child.is_mute:
+            child.is_mute = True
+            _log.critical(
+                "the engine's process has not been heard of for %.0f s, and --progress-s allows "
+                "%g: it is ended",
+                silent_s,
+                self._settings.progress_s,
+            )
+            child.process.send_signal(signal.SIGUSR1)  # it writes what its threads do
+
     def _start(self, child: _Child, run: str) -> int | None:
         """Start a process; return a status if the service cannot go on without it."""
         descriptor = -1 if child.listener is None else child.listener.fileno()
+        setup = Setup(self._settings, run, child.name, descriptor)
         if child.listener is None:
             _engine_socket(run).unlink(missing_ok=True)
-        setup = Setup(self._settings, run, child.name, descriptor)
+            setup.heartbeat.unlink(missing_ok=True)
+            child.heartbeat, child.is_mute = Heartbeat(setup.heartbeat), False
         # The same packages over there as here, however this process came by them.
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         try:

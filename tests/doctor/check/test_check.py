@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import random
 import subprocess
 import sys
@@ -277,6 +278,39 @@ def test_a_factory_that_raises_is_an_error_with_its_words() -> None:
     with pytest.raises(UsageError, match="ValueError: no weights here") as caught:
         check(example)
     assert caught.value.code == "OST7052"
+    said = str(caught.value)
+    assert said.count("no weights here") == 2  # the message, and the line that raises
+    assert f"test_check.py:{line_of(example) + 1} `raise ValueError" in said
+    assert "run by itself first\n" in said  # no command reaches a function in a function
+
+
+def line_of(function: object) -> int:
+    return inspect.getsourcelines(function)[1]  # type: ignore[arg-type]
+
+
+def test_a_factory_that_fails_otherwise_without_values_is_told_with_both() -> None:
+    def example() -> object:
+        ready = torch.ones(2, device="cuda")
+        raise KeyError("yes" if ready.sum().item() else "no")
+
+    with pytest.raises(UsageError) as caught:
+        check(example)
+    said = str(caught.value)
+    assert "raised KeyError: 'yes' at " in said
+    assert "; on tensors without values it raised DataDependentOutputException" in said
+    assert said.count(f"test_check.py:{line_of(example) + 2} ") == 2
+    assert "let it take no values from tensors" in said
+
+
+def raising() -> object:
+    raise FileNotFoundError("no such weights")
+
+
+def test_a_factory_that_raises_is_to_be_run_by_itself() -> None:
+    with pytest.raises(UsageError) as caught:
+        check(raising)
+    command = f"python -c 'import {__name__}; {__name__}.raising()'"
+    assert command in str(caught.value)
 
 
 def test_a_factory_that_exits_is_an_error_with_its_status() -> None:

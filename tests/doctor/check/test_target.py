@@ -99,7 +99,7 @@ def test_a_target_that_names_nothing_is_refused(folder: Path, target: str, said:
     ("module", "said"),
     [
         ("needs_more", "ModuleNotFoundError: No module named 'no_such_thing_at_all'"),
-        ("raises", "ZeroDivisionError: division by zero"),
+        ("raises", "ZeroDivisionError: division by zero at raises.py:1 `1 / 0`"),
         ("exits", "SystemExit: 7"),
     ],
 )

@@ -57,7 +57,7 @@ def test_every_reason_that_can_be_found_belongs_to_its_question(reason: Reason) 
         "not-admitted-yet", "being-recorded", "nested-call", "eager-backend", "closed",
         "invalidated", "outside-buckets", "mode-around", "output-size-unknown", "padding-leaks",
         "branches-on-size", "over-budget", "unprofitable", "weights-moved", "attribute-changed",
-        "replay-error",
+        "replay-error", "new-object",
     }  # fmt: skip
     if reason is Reason.DATA_DEPENDENT_SHAPE:
         assert owners == ["shapes", "host-reads"]

@@ -10,6 +10,8 @@ import jsonschema
 import pytest
 
 from ostinato import cli
+from ostinato.doctor.lint.baseline import read_baseline
+from ostinato.errors import UsageError
 
 WAITS = """\
 from torch import Tensor, nn
@@ -253,6 +255,26 @@ def test_unread_files_are_told_of_and_exit_1(
     status, out, err = run(capsys, "quiet.py", "bad.py")
     assert (status, out) == (1, "no findings in 2 files; 1 file could not be read whole\n")
     assert err == "bad.py:2: not read: it is not Python: invalid syntax\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ('{"version": "2.1.0", "runs": []}', "it is of version 2.1.0, and 1 is wanted"),
+        ("[]", "TypeError: list indices must be integers or slices, not str"),
+        ('{"version": 1}', "KeyError: 'findings'"),
+    ],
+)
+def test_another_file_is_no_baseline_and_is_told_so_once(
+    project: Path, content: str, said: str
+) -> None:
+    (project / "other.sarif").write_text(content, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        read_baseline(project / "other.sarif")
+    assert str(caught.value).startswith(
+        f"OST7003: {project / 'other.sarif'} is no baseline: {said}\n"
+    )
+    assert str(caught.value).count("OST7003") == 2  # before its words, and where to read more
 
 
 def test_a_baseline_is_written_then_used(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

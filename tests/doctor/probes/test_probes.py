@@ -9,7 +9,7 @@ import pytest
 from ostinato.doctor.activity import Callable_, Copy, Profile, SignatureUse, SizedCopy, Step
 from ostinato.doctor.diagnose import diagnose
 from ostinato.doctor.evidence import Evidence, Subject
-from ostinato.doctor.finding import Place
+from ostinato.doctor.finding import Basis, Place
 from ostinato.doctor.graph_use import (
     AmpSwitch,
     AttentionUse,
@@ -429,6 +429,29 @@ def test_a_fault_is_found_in_these_words(code: str, evidence: Evidence, words: s
     facts = {finding.code: finding.fact for finding in report.findings}
     assert report.problems == ()
     assert words in facts.get(code, f"not found, but {facts}")
+
+
+def test_a_cost_that_was_worked_out_is_said_to_be_inferred() -> None:
+    """By a count, by a table, or by what another call took: it was not timed in itself."""
+    worked_out = {"OST201", "OST203", "OST204", "OST206", "OST702", "OST704"}
+    costs: dict[str, list[Basis]] = {}
+    for _, evidence, _ in FIRES.values():
+        for each in diagnose(evidence).findings:
+            if each.code in worked_out and each.cost is not None:
+                costs.setdefault(each.code, []).append(each.cost.kind)
+    assert costs.keys() >= {"OST201", "OST203", "OST702", "OST704"}
+    assert {kind for kinds in costs.values() for kind in kinds} == {Basis.INFERRED}
+
+
+def test_shapes_that_never_come_twice_are_told_of_a_long_watch_too() -> None:
+    """A long one looks at some of the calls, and keeps the most frequent signatures."""
+    seen = tuple(SignatureUse(f"float32[1, {n}]", (1, n), 1) for n in range(256))
+    steady = tuple(SignatureUse(f"float32[1, {n}]", (1, n), 300) for n in range(13))
+    many = replace(MODEL, calls=4000, compiled=True, signatures=seen)
+    (finding,) = diagnose(Evidence(callables=(many,))).findings
+    assert finding.fact == f"{many.name} was called 4000 times with at least 256 different shapes"
+    few = replace(many, signatures=steady)
+    assert diagnose(Evidence(callables=(few,))).findings == ()
 
 
 @pytest.mark.parametrize("evidence", QUIET.values(), ids=QUIET)

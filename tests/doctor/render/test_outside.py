@@ -72,6 +72,25 @@ def test_a_loop_of_its_calls_alone_says_nothing_of_what_is_outside() -> None:
     assert "Outside of the steps" not in html_page(report, tight)
 
 
+@pytest.mark.parametrize(
+    ("before_us", "after_us", "said"),
+    [
+        (1.2e6, 0.3e6, ", of which 1.20 s before the first step and 300 ms after the last"),
+        (1.2e6, 0.01e6, ", of which 1.20 s before the first step"),
+        (0.01e6, 0.3e6, ", of which 300 ms after the last"),
+        (0.01e6, 0.01e6, ""),
+        (None, None, ""),
+    ],
+)
+def test_time_before_the_first_step_and_after_the_last_is_told(
+    before_us: float | None, after_us: float | None, said: str
+) -> None:
+    run = replace(LOADER, before_us=before_us, after_us=after_us)
+    report = diagnose(run)
+    assert headline(report).endswith(f"in 2.00 s{said}")
+    assert f"watched for <b>2.00 s</b>{said}<" in html_page(report, run)
+
+
 def test_an_evidence_that_nobody_added_up_says_nothing_either() -> None:
     report = diagnose(replace(LOADER, loop_us=0.0, in_calls_us=0.0))
     assert report.outside is None

@@ -6,14 +6,20 @@ plumbing holds; there is nothing to begin.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import ostinato
 from ostinato.doctor.evidence import Evidence, from_json
 
+SOURCE = str(Path(ostinato.__file__).parents[1])
+PLACES = [SOURCE, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+# The programs run in folders of their own, where a relative path would lead elsewhere.
+ENVIRONMENT = {"PYTHONPATH": os.pathsep.join(os.path.abspath(each) for each in PLACES if each)}
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 BEGINNING = """
@@ -119,6 +125,7 @@ def doctor(folder: Path, program: str, device: str, *options: str) -> tuple[list
         text=True,
         timeout=300,
         cwd=folder,
+        env=os.environ | ENVIRONMENT,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-3000:]

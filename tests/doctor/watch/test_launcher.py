@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from ostinato.doctor.waiting import python_that_runs
+
 UP = """
 import os, time
 print(os.getpid(), flush=True)
@@ -89,3 +91,51 @@ def test_a_program_whose_launcher_is_killed_ends_and_leaves_no_folder(
         time.sleep(0.1)
     assert not runs(pid)
     assert left(tmp_path) == []
+
+
+PRESSED = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+PRESSED_LATER = """
+import os, signal
+from ostinato.doctor.told_to_end import interrupts_as_python_has_them
+
+def main():
+    interrupts_as_python_has_them()
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        print("raised")
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "returned", "said"),
+    [(PRESSED, -signal.SIGINT, ""), (PRESSED_LATER, 0, "raised\n")],
+    ids=["while we import", "while the program runs"],
+)
+def test_an_interrupt_shows_no_lines_of_ours(
+    tmp_path: Path, source: str, returned: int, said: str
+) -> None:
+    (tmp_path / "pressed.py").write_text(source, encoding="utf-8")
+    ran = subprocess.run(
+        python_that_runs("pressed:main"),
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (returned, said, "")
+
+
+def test_an_interrupt_that_is_ignored_stays_so(tmp_path: Path) -> None:
+    (tmp_path / "ignored.py").write_text(PRESSED + "def main(): print('went on')\n", "utf-8")
+    ran = subprocess.run(
+        python_that_runs("ignored:main"),
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "went on\n", "")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -11,7 +13,8 @@ import pytest
 import torch
 
 from ostinato.errors import CaptureError
-from ostinato.graphs.backends import cuda, cuda_capture, cuda_failures
+from ostinato.graphs.backends import cuda, cuda_capture, cuda_failures, cuda_waits
+from ostinato.graphs.backends.cuda_waits import device_waits_held_back
 from ostinato.graphs.reasons import Reason
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -96,6 +99,50 @@ def test_only_a_capture_broken_by_something_else_is_worth_another_try() -> None:
     other = RuntimeError("CUDA error: operation failed due to a previous error during capture")
     assert not cuda_failures.invalidated_from_outside(own)
     assert cuda_failures.invalidated_from_outside(other)
+    by_cublas = RuntimeError(
+        "CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`"
+    )
+    assert cuda_failures.invalidated_from_outside(by_cublas)
+
+
+@pytest.mark.parametrize("door", ["_cuda_synchronize", "_accelerator_synchronizeDevice"])
+def test_another_thread_waits_for_a_device_when_the_capture_is_over(
+    monkeypatch: pytest.MonkeyPatch, door: str
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(torch._C, door, lambda *_: said.append("waited"), raising=False)
+    before = getattr(torch._C, door)
+    lock = threading.RLock()
+    with ThreadPoolExecutor(1) as pool:
+        with lock:
+            with device_waits_held_back(lock):
+                other = pool.submit(getattr(torch._C, door), 0)
+                said.append("captured")
+            assert getattr(torch._C, door) is before
+            said.append("over")
+        other.result(timeout=600)
+    assert said == ["captured", "over", "waited"]
+
+
+def test_the_capturing_thread_gets_cudas_own_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbid() -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(torch._C, "_cuda_synchronize", forbid, raising=False)
+    lock = threading.RLock()
+    with lock, device_waits_held_back(lock), pytest.raises(RuntimeError, match="not permitted"):
+        torch._C._cuda_synchronize()
+    assert torch._C._cuda_synchronize is forbid  # also where it raised
+
+
+def test_a_thread_that_the_capture_waits_for_gets_cudas_own_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch._C, "_cuda_synchronize", lambda: "answered", raising=False)
+    monkeypatch.setattr(cuda_waits, "_LONGEST_WAIT_S", 0.01)
+    lock = threading.RLock()
+    with ThreadPoolExecutor(1) as pool, lock, device_waits_held_back(lock):
+        assert pool.submit(torch._C._cuda_synchronize).result(timeout=600) == "answered"
 
 
 def test_the_collector_and_the_autocast_cache_come_back_after_an_error() -> None:

@@ -27,6 +27,10 @@ def scaled() -> Servable:
     return Servable(Scaled().eval(), {"x": TensorSpec("FP32", (-1, 4))}, batch_sizes=(1, 2, 4, 8))
 
 
+def labelled() -> Servable:
+    return Servable(Scaled().eval(), {"x": TensorSpec("FP32", (-1, 4))}, version="march-7")
+
+
 def mean_of_ids() -> Servable:
     torch.manual_seed(0)
     table = nn.Embedding(50, 6)
@@ -71,6 +75,17 @@ def fatal() -> Servable:
         return x + 1
 
     return Servable(end, {"x": TensorSpec("FP32", (-1, 2))}, batch_sizes=(1, 2, 4))
+
+
+def gripping() -> Servable:
+    """Holds Python's lock for as many seconds as its first row says, as a library in C may."""
+    libc = ctypes.PyDLL(None)
+
+    def grip(x: Tensor) -> Tensor:
+        libc.sleep(int(x[0, 0]))
+        return x + 1
+
+    return Servable(grip, {"x": TensorSpec("FP32", (-1, 2))}, batch_sizes=(1, 2))
 
 
 def sleepy() -> Servable:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -97,3 +100,27 @@ def test_who_only_waited_is_never_blamed_but_told_after_many_deaths(tmp_path: Pa
 def test_who_only_waited_is_answered_once_a_process_lives(tmp_path: Path, deaths: int) -> None:
     processes = Processes(*[(1, [])] * deaths, (1, None))
     assert told(tmp_path, processes, 5) == [5]
+
+
+def test_a_process_is_mute_only_while_it_keeps_others_waiting_and_not_as_soon_as_it_comes() -> None:
+    async def run() -> None:
+        client = CallableClient("/nowhere")
+        client._heard_at = monotonic() - 1000.0  # of the process before
+        assert client.mute_s == 0.0, "there is none"
+        there: Any = SimpleNamespace(write=lambda data: None)
+        client._take(HELLO, there)
+        assert client.mute_s < 500.0
+        client._heard_at = monotonic() - 1000.0
+        assert client.mute_s >= 1000.0, "whoever comes would wait"
+        lone = asyncio.create_task(ask(client, 1))
+        await asyncio.sleep(0)
+        assert client.mute_s == 0.0, "one that is waited for harms nobody"
+        other = asyncio.create_task(ask(client, 2))
+        await asyncio.sleep(0)
+        assert client.mute_s >= 1000.0
+        await client.close()
+        for one in (lone, other):
+            with pytest.raises(ResourceError):
+                await one
+
+    asyncio.run(run())

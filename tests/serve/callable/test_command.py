@@ -10,9 +10,13 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
+
+pytest.importorskip("openai", reason="needs openai")
+pytest.importorskip("tritonclient", reason="needs tritonclient")
+
 import openai
 import psutil
-import pytest
 import tritonclient.grpc as triton
 from prometheus_client.parser import text_string_to_metric_families
 

@@ -13,8 +13,12 @@ from typing import Any
 
 import httpx
 import numpy as np
-import openai
 import pytest
+
+pytest.importorskip("openai", reason="needs openai")
+pytest.importorskip("jsonschema_rs", reason="needs jsonschema-rs")
+
+import openai
 import torch
 from tokenizers import Tokenizer as Fast
 from tokenizers import models, pre_tokenizers, processors

@@ -121,13 +121,14 @@ def of_callable(name: str, limits: Limits | None = None, **options: Any) -> Call
         served = InProcess(model, limits or Limits(max_batch=4, max_delay_s=0.001))
         await served.warm()
         drain = Drain()
+        settings = Settings(callable="x:y", port=0, **options)
         yield Services(
-            settings=Settings(callable="x:y", port=0, **options),
+            settings=settings,
             metrics=Metrics("front-0"),
             health=Health(None, drain, 10.0),
             drain=drain,
             callable=served,
-            fixed_model=Model(name, "1", 1),
+            fixed_model=Model(name, settings.version or "", 1),
         )
         await served.close()
 

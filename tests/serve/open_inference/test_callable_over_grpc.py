@@ -13,6 +13,9 @@ import grpc
 import numpy as np
 import pytest
 import torch
+
+pytest.importorskip("tritonclient", reason="needs tritonclient")
+
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 

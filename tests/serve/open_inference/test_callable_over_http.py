@@ -15,6 +15,9 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
+
+pytest.importorskip("tritonclient", reason="needs tritonclient")
+
 import tritonclient.http as triton
 import yaml
 from tritonclient.utils import InferenceServerException

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+
+pytest.importorskip("tritonclient", reason="needs tritonclient")
+
 from tritonclient.utils import InferenceServerException
 
 from ostinato.serve import open_inference

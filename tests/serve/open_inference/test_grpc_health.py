@@ -12,6 +12,9 @@ from typing import Any
 import grpc
 import msgspec
 import pytest
+
+pytest.importorskip("grpc_health", reason="needs grpcio-health-checking")
+
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 

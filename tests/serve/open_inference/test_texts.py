@@ -10,8 +10,12 @@ from typing import Any
 import httpx
 import jsonschema
 import numpy as np
-import openai
 import pytest
+
+pytest.importorskip("openai", reason="needs openai")
+pytest.importorskip("tritonclient", reason="needs tritonclient")
+
+import openai
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 import yaml

@@ -36,7 +36,7 @@ class DecodeRow:
         tpot_ms: Per step thereafter: (time for 129 tokens - time for 1) / 128.
         tpot_iqr_ms, ttft_iqr_ms: How far their repeats lie apart.
         tok_s: New tokens of the whole batch per second, after the first ones.
-        span_ms: Time per step that launches took on the device, by its own events.
+        span_ms: Time per token that launches took on the device, by its own events.
         floor_ms: The weights' bytes at the best read bandwidth of this run.
         setting: What else decides the numbers.
         submit_ms: Of the time to the first tokens, what it took to hand the whole batch in.

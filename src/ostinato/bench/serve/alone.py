@@ -125,7 +125,8 @@ def _measure(engine: Engine, load: Load) -> Alone:
 def _send(engine: Engine, planned: Sequence[Planned], at_once: int) -> Alone:
     from ostinato.llm import SamplingParams
 
-    tokens, tpots_s = 0, []
+    tokens = 0
+    tpots_s, ttfts_s = list[float](), list[float]()
     living: deque[Stream] = deque()
     began = time.monotonic()
 
@@ -135,8 +136,12 @@ def _send(engine: Engine, planned: Sequence[Planned], at_once: int) -> Alone:
         if output.error is not None:
             raise output.error
         tokens += len(output.token_ids)
-        if output.metrics.tpot_s is not None:
-            tpots_s.append(output.metrics.tpot_s)
+        for values, one in (
+            (tpots_s, output.metrics.tpot_s),
+            (ttfts_s, output.metrics.ttft_s),
+        ):
+            if one is not None:
+                values.append(one)
 
     for one in planned:
         if len(living) == at_once:
@@ -146,7 +151,11 @@ def _send(engine: Engine, planned: Sequence[Planned], at_once: int) -> Alone:
     while living:
         take()
     seconds = time.monotonic() - began
-    return Alone(tokens / seconds, median(tpots_s) * 1e3 if tpots_s else None)
+    return Alone(tokens / seconds, _median_ms(tpots_s), _median_ms(ttfts_s))
+
+
+def _median_ms(values_s: Sequence[float]) -> float | None:
+    return median(values_s) * 1e3 if values_s else None
 
 
 def main() -> None:

@@ -62,6 +62,8 @@ def _beside(beside: Beside) -> str:
         words.append(
             f"{beside.times:.3f} of its {alone.tpot_ms:.4g} ms a token (target {MOST_TIMES})"
         )
+    if beside.added_ttft_ms is not None:
+        words.append(f"{beside.added_ttft_ms:+.4g} ms to its {alone.ttft_ms:.4g} to a first token")
     return f"beside the engine alone: {', '.join(words) or 'nothing to compare'}"
 
 

@@ -18,6 +18,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ostinato.doctor.check.apart import EXIT_OPEN, Answer
+from ostinato.doctor.told_to_end import interrupts_as_python_has_them
 from ostinato.errors import InternalError, OstinatoError
 
 _ERROR = 2
@@ -83,6 +84,7 @@ def main() -> None:
 def _main(order: str) -> None:
     read = json.loads(order)
     sys.argv[:] = read["argv"]
+    interrupts_as_python_has_them()
     if not read["is_deaf"]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     from ostinato.doctor.check.pressing import Pressing

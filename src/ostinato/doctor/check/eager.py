@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from ostinato.doctor.check.ending import process_goes_on
 from ostinato.doctor.check.interrupted import raise_if_interrupted
-from ostinato.doctor.check.line import place_of, raised_line
+from ostinato.doctor.check.line import raised_line, words_at
 from ostinato.doctor.check.other_threads import threads_fail_quietly
 from ostinato.doctor.check.redirected import Redirected
 from ostinato.doctor.check.target import Call, read_call
-from ostinato.doctor.raised import text_of, words_of
+from ostinato.doctor.raised import text_of
 from ostinato.errors import UsageError
 from ostinato.graphs.reach import reach
 from ostinato.graphs.tree import flatten
@@ -51,10 +51,8 @@ def refuse_if_it_fails_by_itself(
     at = _at(error)
     if at != _at(stopped) or (at is None and text_of(error) != text_of(stopped)):
         return
-    line = raised_line(error.__traceback__)
-    where = f" at {place_of(line)}" if line else ""
     raise UsageError(
-        f"the call fails by itself, captured or not: {words_of(error)}{where}",
+        f"the call fails by itself, captured or not: {words_at(error)}",
         code="OST7054",
         remedy="let fn(*args, **kwargs) run eagerly with the example inputs first, then check it",
     ) from error

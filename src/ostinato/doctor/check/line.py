@@ -12,6 +12,7 @@ from itertools import islice
 from types import CodeType, FrameType, TracebackType
 
 from ostinato.doctor.finding import Place
+from ostinato.doctor.raised import words_of
 from ostinato.graphs.source_lines import is_users, line_at
 
 _BORDER = os.path.join("doctor", "check", "once.py")
@@ -72,6 +73,12 @@ def _line(code: CodeType, line: int, instruction: int) -> Line:
     column = 0 if position[2] is None else position[2] + 1
     function = code.co_qualname.rpartition("<locals>.")[2]
     return Line(code.co_filename, line, column, function, line_at(code.co_filename, line))
+
+
+def words_at(error: BaseException) -> str:
+    """Return what an error says, and the user's line that it came from where there is one."""
+    line = raised_line(error.__traceback__)
+    return words_of(error) + (f" at {place_of(line)}" if line else "")
 
 
 def is_raised_by_user(error: BaseException) -> bool:

@@ -10,6 +10,7 @@ run once more with the other answer.
 from __future__ import annotations
 
 import logging
+import shlex
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -23,6 +24,7 @@ from ostinato.doctor.check.collected import Collected
 from ostinato.doctor.check.eager import refuse_if_it_fails_by_itself
 from ostinato.doctor.check.ending import process_goes_on
 from ostinato.doctor.check.interrupted import raise_if_interrupted
+from ostinato.doctor.check.line import words_at
 from ostinato.doctor.check.once import GPU, run_once
 from ostinato.doctor.check.placing import Placing
 from ostinato.doctor.check.pretended import PretendedMode
@@ -30,7 +32,6 @@ from ostinato.doctor.check.pretended_cuda import pretended_cuda
 from ostinato.doctor.check.pretended_files import files_are_read_on_the_host
 from ostinato.doctor.check.target import Call, read_call
 from ostinato.doctor.check.verdict import Checked
-from ostinato.doctor.raised import words_of
 from ostinato.errors import UsageError
 from ostinato.graphs import Runner
 from ostinato.graphs.reach import reach
@@ -102,11 +103,26 @@ def _made(
         raise
     except BaseException as second:
         raise_if_interrupted(second)
-        raise UsageError(
-            f"the factory raised {words_of(second)} (and without values {words_of(first)})",
-            code="OST7052",
-            remedy="make it run on a machine without a GPU, or let it take no values from tensors",
-        ) from second
+        raise _unmade(factory, second, first) from second
+
+
+def _unmade(
+    factory: Callable[[], object], error: BaseException, without_values: BaseException
+) -> UsageError:
+    """Say what a factory raised, where, and what it raised without values if that is another."""
+    said, other = words_at(error), words_at(without_values)
+    remedy = f"let the factory run by itself first{_command(factory)}"
+    if said != other:
+        said += f"; on tensors without values it raised {other}"
+        remedy = "make it run on a machine without a GPU, or let it take no values from tensors"
+    return UsageError(f"the factory raised {said}", code="OST7052", remedy=remedy)
+
+
+def _command(factory: Callable[[], object]) -> str:
+    module, name = getattr(factory, "__module__", ""), getattr(factory, "__qualname__", "<>")
+    if not module or "<" in name:  # made within a function: no command reaches it
+        return ""
+    return ": python -c " + shlex.quote(f"import {module}; {module}.{name}()")
 
 
 def _pretending(

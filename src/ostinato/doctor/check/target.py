@@ -22,7 +22,7 @@ from typing import Any
 
 from ostinato.class_name import class_name
 from ostinato.doctor.check.interrupted import raise_if_interrupted
-from ostinato.doctor.raised import text_of, words_of
+from ostinato.doctor.raised import text_of
 from ostinato.errors import UsageError
 
 _WANTED = "name a function of that module that takes no arguments"
@@ -117,8 +117,10 @@ def _unfound(problem: str, remedy: str) -> UsageError:
 
 
 def _unimported(module_name: str, error: BaseException) -> UsageError:
+    from ostinato.doctor.check.line import words_at  # it brings torch along
+
     return UsageError(
-        f"importing {module_name} raised {words_of(error)}",
+        f"importing {module_name} raised {words_at(error)}",
         code="OST7052",
         remedy="make the module importable on this machine: python -c 'import " + module_name + "'",
     )

@@ -6,7 +6,6 @@ counted. Where trials are wished, that first call is also timed on every backend
 
 from __future__ import annotations
 
-import random
 import sys
 import warnings
 from collections.abc import Callable
@@ -35,8 +34,6 @@ _BACKENDS = {
     SDPBackend.MATH: "math",
     SDPBackend.OVERRIDEABLE: "overrideable",
 }
-_ALL_OF_THE_FIRST = 256
-_ONE_OF = 8
 
 
 @dataclass(slots=True)
@@ -59,9 +56,6 @@ class Attention:
         self._patches = patches
         self._trials = trials
         self._calls: dict[tuple[Any, ...], _Call] = {}
-        self._calls_seen = self._looked_at = self._next = 0
-        self._weight = 1
-        self._random = random.Random(0)
         self.call_listeners: list[Callable[[Any, dict[str, Any]], None]] = []
 
     def start(self) -> None:
@@ -72,8 +66,10 @@ class Attention:
         """Nothing to do: the patches are undone together."""
 
     def _around_attention(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        threads = self._notebook.threads
+
         def attention(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or self._notebook.here.quiet or self._passes_over():
+            if is_compiling() or not threads.mine.looks or threads.mine.quiet:
                 return original(*args, **kwargs)
             began = perf_counter_ns()
             result = original(*args, **kwargs)
@@ -82,16 +78,6 @@ class Attention:
             return result
 
         return attention
-
-    def _passes_over(self) -> bool:
-        """Whether this call is left out: after the first ones, about one of eight is looked at."""
-        self._calls_seen += 1
-        if self._calls_seen <= _ALL_OF_THE_FIRST or self._calls_seen >= self._next:
-            self._weight = self._calls_seen - self._looked_at
-            self._looked_at = self._calls_seen
-            self._next = self._calls_seen + 1 + self._random.randrange(2 * _ONE_OF - 1)
-            return False
-        return True
 
     def _note_call(
         self, original: Any, args: Any, kwargs: dict[str, Any], ns: int, frame: Any
@@ -116,9 +102,10 @@ class Attention:
             facts = self._facts(original, given)
             place = None if users is None else place_of(users, frame)
             call = _Call(place, tuple(query.shape), tuple(key.shape), facts)
-            self._calls[known] = call
-        call.count += self._weight
-        call.ns += ns * self._weight
+            call = self._calls.setdefault(known, call)
+        weight = self._notebook.here.weight
+        call.count += weight
+        call.ns += ns * weight
         for listener in self.call_listeners:
             listener(original, given)
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from time import perf_counter_ns
 from types import CodeType
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.compiler import is_compiling
 
 from ostinato.doctor.activity import Copy, SizedCopy
+from ostinato.doctor.collect.gates import CALLER, if_given
 from ostinato.doctor.collect.gpu_use import has_gpu
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
@@ -48,22 +51,26 @@ class Copies:
         """Stand before what moves tensors."""
         if not has_gpu():
             raise OSError("there is no GPU to copy to")
-        for name in ("to", "cuda", "cpu", "copy_"):
+        kinds = (torch.device, str, int, Tensor, torch.nn.Parameter)
+        self._patches.replace(Tensor, "to", if_given(kinds, partial(self._around, caller=CALLER)))
+        for name in ("cuda", "cpu", "copy_"):
             self._patches.replace(Tensor, name, self._around)
 
     def stop(self) -> None:
         """Nothing to do: the patches are undone together."""
 
-    def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
+    def _around(self, original: Callable[..., Any], caller: int = 1) -> Callable[..., Any]:
+        threads = self._notebook.threads
+
         def moving(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or self._notebook.here.quiet:
+            if is_compiling() or not threads.mine.looks or threads.mine.quiet:
                 return original(tensor, *args, **kwargs)
             began = perf_counter_ns()
             result = original(tensor, *args, **kwargs)
             if result is not tensor or (args and isinstance(args[0], Tensor)):
                 took = perf_counter_ns() - began
                 source = args[0] if result is tensor else tensor
-                quietly(self._note, source, result, took, sys._getframe(1))
+                quietly(self._note, source, result, took, sys._getframe(caller))
             return result
 
         return moving
@@ -82,15 +89,15 @@ class Copies:
             host = source if result.is_cuda else result
             place = place_of(users, frame) if users else None
             seen = self._seen[key] = _Seen(direction, place, host.is_pinned())
-        seen.count += 1
-        seen.bytes += size
-        seen.us += ns / 1e3
-        rows = self._notebook.here.size
+        weight, rows = self._notebook.here.weight, self._notebook.here.size
+        seen.count += weight
+        seen.bytes += weight * size
+        seen.us += weight * ns / 1e3
         if rows in seen.by_size or len(seen.by_size) < _MOST_SIZES:
             entry = seen.by_size.setdefault(rows, [0, 0, 0.0])
-            entry[0] += 1
-            entry[1] += size
-            entry[2] += ns / 1e3
+            entry[0] += weight
+            entry[1] += weight * size
+            entry[2] += weight * ns / 1e3
 
     def fields(self) -> dict[str, Any]:
         """Return the copies, the largest first."""

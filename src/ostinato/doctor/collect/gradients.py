@@ -84,9 +84,11 @@ class Gradients:
                 self._patches.replace(Tensor, name, self._maker)
 
     def _maker(self, original: Any) -> Any:
+        threads = self._notebook.threads
+
         def arithmetic(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            if len(args) > 1 and type(args[1]) in (float, int) and torch.is_grad_enabled():
+            if len(args) > 1 and type(args[1]) in (float, int) and threads.mine.looks:
                 quietly(self._look, args[1], result, sys._getframe(1))
             return result
 
@@ -94,6 +96,8 @@ class Gradients:
 
     def _look(self, number: Any, result: Any, frame: FrameType) -> None:
         if not isinstance(result, Tensor) or not result.requires_grad or not self._reads:
+            return
+        if not torch.is_grad_enabled():
             return
         users = users_frame(frame)
         if users is None:
@@ -112,7 +116,7 @@ class Gradients:
     def _note(self, read: _Read, used: Place, certain: bool) -> None:
         key = (read.place.path, read.place.line, used.path, used.line)
         lost = self._lost.setdefault(key, _Lost(read, used, certain))
-        lost.count += 1
+        lost.count += self._notebook.here.weight
 
     def fields(self) -> dict[str, Any]:
         """Return every read that was used so."""

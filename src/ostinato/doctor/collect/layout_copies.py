@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from ostinato.doctor.activity import LayoutCopy
+from ostinato.doctor.collect.gates import CALLER, if_loose
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
 from ostinato.doctor.collect.places import place_of, users_frame
@@ -65,21 +66,23 @@ class LayoutCopies:
 
     def start(self) -> None:
         """Stand before what copies."""
-        self._patches.replace(Tensor, "contiguous", self._around("contiguous"))
-        self._patches.replace(Tensor, "reshape", self._around("reshape"))
+        self._patches.replace(Tensor, "contiguous", if_loose(self._around("contiguous")))
+        self._patches.replace(Tensor, "reshape", if_loose(self._around("reshape")))
 
     def stop(self) -> None:
         """Nothing to do: the patches are undone together."""
 
     def _around(self, op: str) -> Callable[[Any], Any]:
+        threads = self._notebook.threads
+
         def make(original: Any) -> Any:
             def copying(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-                if is_compiling() or tensor.is_contiguous() or self._notebook.here.quiet:
+                if is_compiling() or not threads.mine.looks or threads.mine.quiet:
                     return original(tensor, *args, **kwargs)
                 began = perf_counter_ns()
                 result = original(tensor, *args, **kwargs)
                 ended = perf_counter_ns()
-                quietly(self._note, op, tensor, result, ended - began, sys._getframe(1))
+                quietly(self._note, op, tensor, result, ended - began, sys._getframe(CALLER))
                 return result
 
             return copying
@@ -95,11 +98,11 @@ class LayoutCopies:
         if copy is None:
             place = None if users is None else place_of(users, frame)
             copy = _Copy(op, place, tuple(source.shape), tuple(source.stride()))
-            self._copies[known] = copy
-        size = result.numel() * result.element_size()
-        copy.count += 1
-        copy.bytes += size
-        copy.us += 2 * size / _DEVICE_BYTES_PER_US if result.is_cuda else ns / 1e3
+            copy = self._copies.setdefault(known, copy)
+        size, weight = result.numel() * result.element_size(), self._notebook.here.weight
+        copy.count += weight
+        copy.bytes += weight * size
+        copy.us += weight * (2 * size / _DEVICE_BYTES_PER_US if result.is_cuda else ns / 1e3)
         shape, strides = tuple(result.shape), tuple(source.stride())
         self._fresh.append(_Fresh(result.data_ptr(), shape, strides, copy))
 

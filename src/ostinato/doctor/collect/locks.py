@@ -155,9 +155,9 @@ class Locks:
                     held.remove(taken)
                     return
 
-    def _hear_wait(self, op: str, place: Place | None, us: float) -> None:
+    def _hear_wait(self, op: str, place: Place | None, us: float, weight: int) -> None:
         for taken in self._held.get(threading.get_ident(), ()):
-            self._note(taken, "device", op, place, us)
+            self._note(taken, "device", op, place, us * weight, weight)
 
     def look(self, ident: int, frame: FrameType, blocked: bool, passed_us: float) -> None:
         """Hear from the sampler of a thread that is blocked, or not."""
@@ -172,7 +172,7 @@ class Locks:
             if taken.io_us >= least_us:
                 op = place.code if place is not None else "a call that blocks"
                 us = passed_us if taken.noted else taken.io_us
-                self._note(taken, "io", op, place, us, again=taken.noted)
+                self._note(taken, "io", op, place, us, count=not taken.noted)
                 taken.noted = True
 
     def after_callback(self) -> None:
@@ -190,14 +190,13 @@ class Locks:
         op: str,
         place: Place | None,
         us: float,
-        *,
-        again: bool = False,
+        count: int = 1,
     ) -> None:
         key = (id(taken.lock), across, place.path if place else "", place.line if place else 0)
         seen = self._seen.get(key)
         if seen is None:
             seen = self._seen[key] = _Seen(across, op, place, taken.lock, _place_of(taken))
-        seen.count += not again
+        seen.count += count
         seen.us += us
 
     def fields(self) -> dict[str, Any]:

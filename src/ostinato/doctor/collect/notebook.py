@@ -9,19 +9,25 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable
+from random import Random
 from time import perf_counter_ns
 from types import CodeType
 
+from ostinato.doctor.collect import gates
 from ostinato.doctor.evidence import Span
 from ostinato.doctor.finding import Place
 
 _MOST_SPANS = 4000  # as many as a page draws
 _OF_A_CRASH = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT}
 
-WaitListener = Callable[[str, Place | None, float], None]
+_ALL_OF_THE_FIRST = 256  # steps
+_ONE_OF = 8
+
+WaitListener = Callable[[str, Place | None, float, int], None]
+"""Told of an operation that waited, its line, for how many us, and how many such it stands for."""
 
 
-class Here(threading.local):
+class Here:
     """What one thread is doing.
 
     Attributes:
@@ -31,18 +37,45 @@ class Here(threading.local):
         quiet: The doctor itself is at work, or an operation that was noted already.
         copied: Which tensor was last taken to the host, and by which code.
         waited: What the thread waited at since its step began.
+        looks: What happens now is noted. It is in the first steps of the thread, and then in about
+            one of eight, chosen by lot: what is asked of each operation costs more than a small
+            step can bear.
+        weight: How many steps the one that is noted stands for: those since the last, and itself.
     """
 
-    inside: bool = False
-    began: bool = False
-    marked: bool = False
-    size: int = 0
-    step: int = 0
-    quiet: bool = False
-    copied: tuple[int, CodeType] | None = None
+    __slots__ = (
+        *("ident", "inside", "began", "marked", "size", "quiet", "copied", "waited"),
+        *("looks", "weight", "_begun", "_looked_at", "_next"),
+    )
 
     def __init__(self) -> None:  # once in each thread
+        self.ident = threading.get_ident()
+        self.inside = self.began = self.marked = self.quiet = False
+        self.size = 0
+        self.copied: tuple[int, CodeType] | None = None
         self.waited: set[object] = set()
+        self.looks, self.weight = True, 1
+        self._begun = self._looked_at = self._next = 0
+
+    def begin_step(self, lot: Random) -> None:
+        """Go on to the thread's next step, and choose whether to look at it."""
+        self.waited.clear()
+        self._begun += 1
+        looks = self._begun >= self._next
+        if looks is not self.looks:
+            self.looks = looks
+            gates.pass_over(not looks)
+        if looks:
+            self.weight, self._looked_at = self._begun - self._looked_at, self._begun
+            passed_over = 0 if self._begun < _ALL_OF_THE_FIRST else lot.randrange(2 * _ONE_OF - 1)
+            self._next = self._begun + 1 + passed_over
+
+
+class Threads(threading.local):
+    """What the thread that asks is doing: `mine`."""
+
+    def __init__(self) -> None:  # once in each thread
+        self.mine = Here()
 
 
 class Notebook:
@@ -50,7 +83,9 @@ class Notebook:
 
     def __init__(self) -> None:
         self._zero_ns = perf_counter_ns()
-        self.here = Here()
+        gates.begin()
+        self.threads = Threads()
+        self.lot = Random(0)  # the program has use for its own
         self._spans: deque[tuple[str, str, float, float]] = deque(maxlen=_MOST_SPANS)
         self.wait_listeners: list[WaitListener] = []
         self.problems: list[str] = []
@@ -58,6 +93,11 @@ class Notebook:
         self.stepping: set[int] = set()  # threads that have begun a step
         self.inside: set[int] = set()  # threads that are in one
         self.steps_ended = 0
+
+    @property
+    def here(self) -> Here:
+        """What the thread that asks is doing."""
+        return self.threads.mine
 
     def own_this_thread(self) -> None:
         """Take the calling thread for one of ours: no finding is about it, and no signal for it.

@@ -8,9 +8,9 @@ comes before all of this.
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import weakref
+from asyncio import _get_running_loop
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,6 +27,7 @@ from ostinato.doctor.collect.gpu_use import has_gpu
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
 from ostinato.doctor.collect.places import here
+from ostinato.doctor.collect.signature import rows, signature, sizes, words
 from ostinato.doctor.finding import Place
 
 _MOST_STEPS = 2000
@@ -35,8 +36,8 @@ _MOST_SIGNATURES = 4096
 _MOST_WEIGHTS = 16
 _IDLE = 5.0  # a gap longer than so many calls, and than 50 ms, is no part of a step
 _IDLE_US = 50e3
-_PLAIN = frozenset({int, float, str, bool, type(None)})
 _LOOK_EVERY = 32  # calls, for weights that moved
+_PATIENCE_S = 1.0  # with a thread that is adding up
 
 
 @dataclass(slots=True)
@@ -67,7 +68,10 @@ class _Seen:
     captured: str = ""
     pointers: tuple[int, ...] | None = None
     moved: int = 0
+    next_look: int = 0
     alive: weakref.ref[Any] | None = None
+    later: deque[tuple[int, int, int]] = field(default_factory=deque)
+    """Calls that are not added up yet: when they began and ended, in ns, and their thread."""
 
 
 class Steps:
@@ -86,6 +90,7 @@ class Steps:
         self.listeners: list[Callable[[int], None]] = []
         self.hear_runner: Callable[[Any, int], None] | None = None
         self.hear_on_loop: Callable[[Place | None, int, int], None] | None = None
+        self._adding_up = threading.RLock()
         self._in_calls_us = 0.0
         self._loops: dict[int, tuple[int, int]] = {}  # by thread: the first begin, the last end, ns
 
@@ -100,36 +105,49 @@ class Steps:
         """Nothing to do: the patches are undone together."""
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        local, in_a_step = self._notebook.here, self._notebook.inside
+        threads, in_a_step = self._notebook.threads, self._notebook.inside
         goes_on = original is getattr(torch.nn.Module, "_wrapped_call_impl", None)
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
             if is_dynamo_compiling():  # which must see nothing of ours, not even whether we look
                 return original(module, *args, **kwargs)
+            local = threads.mine
             if local.inside:  # most calls: of torch's own two functions here one is enough
                 if goes_on and module._compiled_call_impl is None:
                     return module._call_impl(*args, **kwargs)
                 return original(module, *args, **kwargs)
             if local.quiet or is_compiling():
                 return original(module, *args, **kwargs)
-            began = perf_counter_ns()
-            ident = threading.get_ident()
+            began, ident = perf_counter_ns(), local.ident
             if not local.began:
                 self._notebook.stepping.add(ident)
             local.inside = local.began = True
             in_a_step.add(ident)
-            local.waited.clear()
+            local.begin_step(self._notebook.lot)
             result: Any = None
-            self._enter(class_name(module))
+            if self._ranges:
+                self._enter(class_name(module))
             try:
                 result = original(module, *args, **kwargs)
                 return result
             finally:
                 ended = perf_counter_ns()
-                self._leave()
+                self._notebook.steps_ended += 1
+                if self._ranges or self.listeners:
+                    self._leave()
                 local.inside = False
                 in_a_step.discard(ident)
-                quietly(self._note, module, args, kwargs, result, began, ended)
+                seen = None if local.looks else self._seen.get(id(module))
+                if (
+                    seen is not None
+                    and seen.alive is not None
+                    and seen.alive() is module
+                    and not seen.captured
+                    and _get_running_loop() is None
+                ):
+                    seen.later.append((began, ended, ident))
+                else:
+                    quietly(self._note, module, args, kwargs, result, began, ended)
 
         return __call__
 
@@ -140,33 +158,35 @@ class Steps:
         if local.inside:  # within a step that is marked already
             yield
             return
-        began, ident = perf_counter_ns(), threading.get_ident()
+        began, ident = perf_counter_ns(), local.ident
         self._notebook.stepping.add(ident)
         self._notebook.inside.add(ident)
         local.inside = local.began = local.marked = True
-        local.waited.clear()
-        self._enter(name)
+        local.begin_step(self._notebook.lot)
+        if self._ranges:
+            self._enter(name)
         try:
             yield
         finally:
             ended = perf_counter_ns()
-            self._leave()
+            self._notebook.steps_ended += 1
+            if self._ranges or self.listeners:
+                self._leave()
             local.inside = local.marked = False
             self._notebook.inside.discard(ident)
             if self._marks is None:
                 self._marks = _Seen(name=name, place=here(2), order=0)
-            quietly(self._add_up, began, ended)
-            quietly(self._time, self._marks, began, ended)
+            self._marks.later.append((began, ended, ident))
+            if local.looks:
+                quietly(self._catch_up, self._marks)
 
     def _enter(self, name: str) -> None:
-        if self._ranges:
-            words = f"step {name}".encode(errors="replace").decode()  # what NVTX would refuse
-            torch.cuda.nvtx.range_push(words)
+        words = f"step {name}".encode(errors="replace").decode()  # what NVTX would refuse
+        torch.cuda.nvtx.range_push(words)
 
     def _leave(self) -> None:
         if self._ranges:
             torch.cuda.nvtx.range_pop()
-        self._notebook.steps_ended += 1
         if self.listeners:
             local = self._notebook.here
             local.quiet = True  # what they ask of the device is no wait of the program's
@@ -175,9 +195,15 @@ class Steps:
             local.quiet = False
 
     def _note(
-        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, *ns: int
+        self,
+        module: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        result: Any,
+        began: int,
+        ended: int,
     ) -> None:
-        self._add_up(*ns)
+        local = self._notebook.here
         seen = self._seen.get(id(module))
         if seen is not None and seen.alive is not None and seen.alive() is not module:
             self._dead.append(self._seen.pop(id(module)))  # another object at its address
@@ -185,21 +211,26 @@ class Steps:
         if seen is None:
             seen = self._known_before(self._meet(module))
             if not seen.calls and len(self._seen) + len(self._dead) >= _MOST_CALLABLES:
+                self._add_up(began, ended, local.ident)
                 return
-            self._seen[id(module)] = seen
-        self._time(seen, *ns)
-        if self.hear_on_loop is not None and asyncio._get_running_loop() is not None:
-            self.hear_on_loop(seen.place, *ns)
-        key = _signature(args, kwargs)
-        self._notebook.here.size = _rows(key)
+            seen = self._seen.setdefault(id(module), seen)  # unless another thread was first
+        seen.later.append((began, ended, local.ident))
+        self._catch_up(seen)
+        if self.hear_on_loop is not None and _get_running_loop() is not None:
+            self.hear_on_loop(seen.place, began, ended)
+        if seen.captured == "graphed" and self.hear_runner is not None:
+            self.hear_runner(module, seen.calls)
+        if not local.looks:
+            return
+        key = signature(args, kwargs)
+        local.size = rows(key)
         if key in seen.signatures or len(seen.signatures) < _MOST_SIGNATURES:
             seen.signatures[key] = seen.signatures.get(key, 0) + 1
         if _has_history(result):
-            seen.with_grad += 1
-        if seen.calls % _LOOK_EVERY == 1:
+            seen.with_grad += local.weight
+        if seen.calls >= seen.next_look:
+            seen.next_look = seen.calls + _LOOK_EVERY
             _look_at_weights(seen, module)
-        if seen.captured == "graphed" and self.hear_runner is not None:
-            self.hear_runner(module, seen.calls)
 
     def _meet(self, module: Any) -> _Seen:
         inner = module._orig_mod if class_name(module) == "OptimizedModule" else None
@@ -222,14 +253,24 @@ class Steps:
                 return seen
         return met
 
-    def _add_up(self, began_ns: int, ended_ns: int) -> None:
-        thread = threading.get_ident()
+    def _catch_up(self, seen: _Seen, patience_s: float = 0.0) -> None:
+        """Add up the calls that wait for it; whoever comes while another does leaves it to that."""
+        if not self._adding_up.acquire(timeout=patience_s):
+            return
+        try:
+            while seen.later:
+                call = seen.later.popleft()
+                self._add_up(*call)
+                self._time(seen, *call)
+        finally:
+            self._adding_up.release()
+
+    def _add_up(self, began_ns: int, ended_ns: int, thread: int) -> None:
         self._in_calls_us += (ended_ns - began_ns) / 1e3
         first_ns = self._loops[thread][0] if thread in self._loops else began_ns
         self._loops[thread] = (first_ns, ended_ns)
 
-    def _time(self, seen: _Seen, began_ns: int, ended_ns: int) -> None:
-        thread = threading.get_ident()
+    def _time(self, seen: _Seen, began_ns: int, ended_ns: int, thread: int) -> None:
         timed = _Timed(self._notebook.since_us(began_ns), (ended_ns - began_ns) / 1e3, thread)
         last = seen.last.get(thread)
         if last is not None:
@@ -238,7 +279,7 @@ class Steps:
                 last.turn_us = timed.began_us - last.began_us
                 seen.whole_us += gap
         elif thread not in self._names:
-            self._names[thread] = threading.current_thread().name
+            self._names[thread] = _name_of(thread)
         seen.last[thread] = timed
         seen.steps.append(timed)
         seen.calls += 1
@@ -257,6 +298,14 @@ class Steps:
         alike = [s for s in everything if abs(s.calls - dearest.calls) <= dearest.calls / 8]
         return min(alike, key=lambda seen: seen.order) if len(alike) > 1 else dearest
 
+    def _before_and_after(self, loops: list[tuple[int, int]]) -> dict[str, float]:
+        """Return how long nobody had begun a step, and for how long the last one has been over."""
+        if not loops:
+            return {}
+        first_us = self._notebook.since_us(min(began for began, _ in loops))
+        last_us = self._notebook.since_us(max(ended for _, ended in loops))
+        return {"before_us": first_us, "after_us": self._notebook.now_us() - last_us}
+
     def _step(self, timed: _Timed) -> Step:
         name = self._names.get(timed.thread, "a thread")
         return Step(timed.began_us, timed.us, timed.turn_us, name)
@@ -266,13 +315,17 @@ class Steps:
 
     def fields(self) -> dict[str, Any]:
         """Return the steps and every callable that was seen."""
+        for seen in [*self._everything(), *([self._marks] if self._marks else [])]:
+            self._catch_up(seen, _PATIENCE_S)
         main = self.main()
+        loops = list(self._loops.values())
         return {
             "step_name": main.name if main else "",
             "steps_seen": main.calls if main else 0,
             "whole_us": main.whole_us if main else 0.0,
             "in_calls_us": self._in_calls_us,
-            "loop_us": sum(ended - began for began, ended in list(self._loops.values())) / 1e3,
+            "loop_us": sum(ended - began for began, ended in loops) / 1e3,
+            **self._before_and_after(loops),
             "steps": tuple(self._step(timed) for timed in list(main.steps)) if main else (),
             "callables": tuple(_callable(seen) for seen in self._everything()),
         }
@@ -291,12 +344,17 @@ def _callable(seen: _Seen) -> Callable_:
         place=seen.place,
         calls=seen.calls,
         us=seen.us,
-        signatures=tuple(SignatureUse(_words(key), _sizes(key), calls) for key, calls in uses),
+        signatures=tuple(SignatureUse(words(key), sizes(key), calls) for key, calls in uses),
         captured=seen.captured,
         compiled=seen.compiled,
         with_grad=seen.with_grad,
         moved_weights=seen.moved,
     )
+
+
+def _name_of(thread: int) -> str:
+    alive = threading._active.get(thread)  # type: ignore[attr-defined]
+    return "a thread" if alive is None else str(alive.name)
 
 
 def _name(module: Any) -> str:
@@ -305,41 +363,6 @@ def _name(module: Any) -> str:
     if isinstance(module, torch.jit.ScriptModule):
         return str(module.original_name)
     return class_name(module)
-
-
-def _signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return what a recording would be keyed on, roughly: shapes, dtypes and plain values."""
-    return tuple(_part(value) for value in (*args, *kwargs.values()))
-
-
-def _part(value: Any) -> Any:
-    if isinstance(value, torch.Tensor):
-        return (tuple(value.shape), value.dtype)
-    if type(value) in _PLAIN:  # and not what derives from it, which may do anything
-        return value
-    return class_name(value)
-
-
-def _sizes(key: tuple[Any, ...]) -> tuple[int, ...]:
-    for part in key:
-        if isinstance(part, tuple):
-            return tuple(part[0])
-    return ()
-
-
-def _rows(key: tuple[Any, ...]) -> int:
-    sizes = _sizes(key)
-    return int(sizes[1] if len(sizes) > 1 and sizes[0] == 1 else sizes[0]) if sizes else 0
-
-
-def _words(key: tuple[Any, ...]) -> str:
-    parts = []
-    for part in key:
-        if isinstance(part, tuple):
-            parts.append(f"{str(part[1]).removeprefix('torch.')}[{', '.join(map(str, part[0]))}]")
-        else:
-            parts.append(repr(part))
-    return "; ".join(parts)
 
 
 def _has_history(result: Any) -> bool:

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.compiler import is_compiling
 
 from ostinato.doctor.activity import Wait, WaitKind
+from ostinato.doctor.collect.gates import CALLER, if_by_a_mask, if_given, if_looked
 from ostinato.doctor.collect.gpu_use import has_gpu, once_used
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
@@ -69,7 +70,7 @@ class Syncs:
     def __init__(self, notebook: Notebook, patches: Patches) -> None:
         self._notebook = notebook
         self._patches = patches
-        self._seen: dict[tuple[str, int, int, int, int], _Seen] = {}
+        self._seen: dict[tuple[str, int, int, int, int, bool], _Seen] = {}
         self._cuda = has_gpu()
         self._mode_before = 0
         self._shows: Any = None
@@ -80,27 +81,30 @@ class Syncs:
         """Stand before what waits."""
         replace = self._patches.replace
         for name in _SCALARS:
-            replace(Tensor, name, self._maker(_word(name), _always(WaitKind.SCALAR)))
+            replace(Tensor, name, self._reads(_word(name), _always(WaitKind.SCALAR)))
         for name in _EXPORTS:
-            replace(Tensor, name, self._maker(_word(name), _export))
+            replace(Tensor, name, self._reads(_word(name), _export))
         for name in _SHAPES:
             decide = _always(WaitKind.SHAPE)
             replace(Tensor, name, self._maker(f"Tensor.{name}", decide))
             replace(torch, name, self._maker(f"torch.{name}", decide))
         replace(torch, "where", self._maker("torch.where(condition)", _where))
-        if not replace(Tensor, "__getitem__", self._around_index):
+        if not replace(Tensor, "__getitem__", if_by_a_mask(self._gated("boolean mask", _mask))):
             self._notebook.problem("reads by a boolean mask are not seen with this Python")
-        replace(Tensor, "__setitem__", self._maker("boolean mask", _masked_write))
+        masked_write = self._gated("boolean mask", _masked_write)
+        replace(Tensor, "__setitem__", if_by_a_mask(masked_write))
         replace(torch, "repeat_interleave", self._maker("torch.repeat_interleave", _repeats))
         replace(Tensor, "repeat_interleave", self._maker("Tensor.repeat_interleave", _repeats))
         for name in ("tensor", "as_tensor", "asarray"):
             replace(torch, name, self._maker(f"torch.{name}", _upload))
         if self._cuda:
-            replace(Tensor, "to", self._maker("Tensor.to", _move))
+            kinds = (torch.device, str, int, Tensor, torch.nn.Parameter)
+            replace(Tensor, "to", if_given(kinds, self._gated("Tensor.to", _move)))
             replace(Tensor, "cuda", self._maker("Tensor.cuda", _to_cuda))
             replace(Tensor, "copy_", self._maker("Tensor.copy_", _copy_into))
         else:
-            replace(Tensor, "to", self._around_to)
+            # Only "cpu" in so many words would wait.
+            replace(Tensor, "to", if_given((str,), self._gated("Tensor.to", _move)))
         for owner in (torch.cuda, torch.cuda.Stream, torch.cuda.Event, torch.accelerator):
             word = f"{getattr(owner, '__name__', 'cuda').rpartition('.')[2]}.synchronize"
             decide = _always(WaitKind.SYNCHRONIZE, on_device=True)
@@ -120,12 +124,22 @@ class Syncs:
             filters[:] = [entry for entry in filters if entry is not self._shows[2]]
             self._shows = None
 
+    def _reads(self, op: str, decide: Decide) -> Callable[[Any], Any]:
+        make = self._maker(op, decide)
+        return make if self._cuda else if_looked(make)  # what torch tells has to be kept from it
+
+    def _gated(self, op: str, decide: Decide) -> Callable[[Any], Any]:
+        return self._maker(op, decide, CALLER)
+
     def _maker(self, op: str, decide: Decide, caller: int = 1) -> Callable[[Any], Any]:
-        local = self._notebook.here
+        threads = self._notebook.threads
 
         def make(original: Any) -> Any:
             def waiting(*args: Any, **kwargs: Any) -> Any:
-                if is_compiling() or local.quiet:
+                if is_compiling():
+                    return original(*args, **kwargs)
+                local = threads.mine
+                if local.quiet or not (local.looks or self._told_by_torch):
                     return original(*args, **kwargs)
                 try:
                     decided = decide(args, kwargs)
@@ -150,13 +164,14 @@ class Syncs:
                     local.quiet = False
                     if tells:
                         torch._C._cuda_set_sync_debug_mode(1)
-                    frame = sys._getframe(caller)
-                    if shows and op in _COPIES:
-                        local.copied = (id(result), frame.f_code)
-                    quietly(self._note, op, decided, began, ended, frame)
-                    if decided[0] is WaitKind.SCALAR and args[0].requires_grad:
-                        for listener in self.read_listeners:
-                            quietly(listener, op, result, frame)
+                    if local.looks:
+                        frame = sys._getframe(caller)
+                        if shows and op in _COPIES:
+                            local.copied = (id(result), frame.f_code)
+                        quietly(self._note, op, decided, began, ended, frame)
+                        if decided[0] is WaitKind.SCALAR and args[0].requires_grad:
+                            for listener in self.read_listeners:
+                                quietly(listener, op, result, frame)
 
             return waiting
 
@@ -171,31 +186,9 @@ class Syncs:
         """
         if self._cuda:
             return not decided[1]
-        copied, self._notebook.here.copied = self._notebook.here.copied, None
+        here = self._notebook.here
+        copied, here.copied = here.copied, None
         return op not in _COPIES and copied == (id(tensor), sys._getframe(caller).f_code)
-
-    def _around_to(self, original: Any) -> Any:
-        """Return a `to` for a machine without a GPU: only "cpu" in so many words would wait."""
-        moved = self._maker("Tensor.to", _move, caller=2)(original)
-
-        def to(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-            if args and type(args[0]) is str:
-                return moved(tensor, *args, **kwargs)
-            return original(tensor, *args, **kwargs)
-
-        return to
-
-    def _around_index(self, original: Any) -> Any:
-        """Return an indexing that looks for a boolean mask; it is called often, so it is lean."""
-        masked = self._maker("boolean mask", _mask, caller=2)(original)
-
-        def __getitem__(tensor: Any, index: Any) -> Any:  # noqa: N807
-            first = index[0] if type(index) is tuple and index else index
-            if type(first) is Tensor and first.dtype is torch.bool:
-                return masked(tensor, index)
-            return original(tensor, index)
-
-        return __getitem__
 
     def _note(
         self, op: str, decided: tuple[WaitKind, bool, int], began: int, ended: int, frame: Any
@@ -203,36 +196,42 @@ class Syncs:
         kind, on_device, size = decided
         # By lines, because the interpreter makes a call at another instruction once it has
         # specialised the code; and one line of the program may lead to many of a library. Hashing
-        # a code object takes longer than all of this, so its address stands for it.
+        # a code object takes longer than all of this, so its address stands for it. A line that
+        # waits on the host and, later, for a device is two.
         inner = frame
         if not is_own_code(frame.f_code.co_filename):
             if is_by_ostinato(frame):
                 return
             frame = users_frame(frame)
             inner = librarys_frame(inner) or inner
-        key = (op, id(inner.f_code), inner.f_lineno, 0, 0)
+        key = (op, id(inner.f_code), inner.f_lineno, 0, 0, on_device)
         if frame is not inner and frame is not None:
-            key = (op, id(inner.f_code), inner.f_lineno, id(frame.f_code), frame.f_lineno)
+            outer = (id(frame.f_code), frame.f_lineno)
+            key = (op, id(inner.f_code), inner.f_lineno, *outer, on_device)
         seen = self._seen.get(key)
         if seen is None:
             codes = (inner.f_code, None if frame is None else frame.f_code)
             place = None if frame is None else place_of(frame, inner)
-            seen = self._seen[key] = _Seen(op=op, kind=kind, codes=codes, place=place)
+            # Another thread may have come to the same line meanwhile.
+            seen = self._seen.setdefault(
+                key, _Seen(op=op, kind=kind, codes=codes, place=place, on_device=on_device)
+            )
         local = self._notebook.here
-        us = (ended - began) / 1e3
-        seen.count += 1
-        seen.inside += local.inside
-        seen.between += local.began and not local.inside
+        weight, us = local.weight, (ended - began) / 1e3
+        seen.count += weight
+        if local.inside:
+            seen.inside += weight
+        elif local.began:
+            seen.between += weight
         if local.began and key not in local.waited:
             local.waited.add(key)
-            seen.steps += 1
-        seen.ns += ended - began
-        seen.bytes += size
-        seen.on_device = seen.on_device or on_device
+            seen.steps += weight
+        seen.ns += weight * (ended - began)
+        seen.bytes += weight * size
         seen.step_us.append(us)
         self._notebook.span("wait", op, self._notebook.since_us(began), us)
         for listener in self._notebook.wait_listeners:
-            listener(op, seen.place, us)
+            listener(op, seen.place, us, weight)
 
     def _hear_torch(self) -> None:
         """Let torch tell of waits that no Python function shows.
@@ -245,7 +244,7 @@ class Syncs:
         def show(message: Any, *args: Any, **kwargs: Any) -> None:
             if _SYNC_WARNING not in str(message):
                 shown(message, *args, **kwargs)
-            elif not self._notebook.here.quiet:
+            elif self._notebook.here.looks and not self._notebook.here.quiet:
                 now = perf_counter_ns()
                 decided = (WaitKind.SYNCHRONIZE, True, 0)
                 quietly(self._note, "a wait inside of torch", decided, now, now, sys._getframe(1))
@@ -308,9 +307,8 @@ def _where(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[WaitKind, boo
 
 
 def _mask(args: tuple[Any, ...], _: dict[str, Any]) -> tuple[WaitKind, bool, int] | None:
-    index = args[1]
-    first = index[0] if type(index) is tuple and index else index
-    if type(first) is Tensor and first.dtype is torch.bool and first.ndim:
+    parts = args[1] if type(args[1]) is tuple else (args[1],)
+    if any(type(each) is Tensor and each.dtype is torch.bool and each.ndim for each in parts):
         return (WaitKind.SHAPE, args[0].is_cuda, 0)
     return None
 
@@ -342,8 +340,8 @@ def _upload(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _move(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Copies between host and device that make the host wait."""
-    tensor = args[0]
-    if not tensor.is_cuda and len(args) > 1 and isinstance(args[1], str) and args[1] == "cpu":
+    tensor, device = args[0], args[1] if len(args) > 1 else kwargs.get("device")
+    if not tensor.is_cuda and isinstance(device, str) and device == "cpu":
         return (WaitKind.EXPORT, False, _bytes(tensor))
     target = _target(args, kwargs)
     return None if target is None else _crossing(tensor, target, kwargs)

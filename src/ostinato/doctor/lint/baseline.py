@@ -40,13 +40,14 @@ def read_baseline(file: Path) -> frozenset[str]:
     """
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        if content["version"] != _VERSION:
-            raise _wrong(file, f"it is of version {content['version']}")
-        return frozenset(str(entry["fingerprint"]) for entry in content["findings"])
+        version = content["version"]
+        if version == _VERSION:
+            return frozenset(str(entry["fingerprint"]) for entry in content["findings"])
     except FileNotFoundError:
         raise _wrong(file, "there is no such file") from None
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _wrong(file, f"{type(error).__name__}: {error}") from error
+    raise _wrong(file, f"it is of version {version}, and {_VERSION} is wanted")
 
 
 def _wrong(file: Path, why: str) -> UsageError:

@@ -70,18 +70,22 @@ def _of_call(test: ast.Call) -> Guards:
     return bool(word and _RARE.search(word)), False
 
 
-def is_once(test: ast.expr, body: list[ast.stmt]) -> bool:
-    """Return whether `if self.x is None:` stores self.x, so that it runs one time."""
+def is_once(test: ast.expr, body: list[ast.stmt], outer: frozenset[str]) -> bool:
+    """Return whether `if self.x is None:` stores self.x, so that it runs one time.
+
+    Args:
+        outer: Names declared `global` or `nonlocal`: one of them is as good as an attribute.
+    """
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return False
-    right = test.comparators[0]
-    if not isinstance(test.ops[0], ast.Is) or not isinstance(test.left, ast.Attribute):
+    right, left = test.comparators[0], test.left
+    if not isinstance(test.ops[0], ast.Is):
         return _is_cache_miss(test, body)
-    if not (isinstance(right, ast.Constant) and right.value is None):
+    is_kept = isinstance(left, ast.Attribute) or (isinstance(left, ast.Name) and left.id in outer)
+    if not (is_kept and isinstance(right, ast.Constant) and right.value is None):
         return False
-    wanted = test.left.attr
     return any(
-        isinstance(target, ast.Attribute) and target.attr == wanted for target in _targets(body)
+        type(target) is type(left) and _last(target) == _last(left) for target in _targets(body)
     )
 
 

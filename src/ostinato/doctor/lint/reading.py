@@ -42,7 +42,7 @@ _ONCE = re.compile(
     r"|_?calibrate\w*)$"
 )
 _TRAINS = re.compile(r"^_?(?:train|fit|finetune|fine_tune)", re.IGNORECASE)
-_NOT_A_STEP = re.compile(r"Loss|Criterion|Matcher|Trainer", re.IGNORECASE)
+_NOT_A_STEP = re.compile(r"Loss|Criterion|Matcher", re.IGNORECASE)
 _CACHES = frozenset({"functools.lru_cache", "functools.cache", "functools.cached_property"})
 _INFERENCE = frozenset({"torch.no_grad", "torch.inference_mode"})
 _WORKER = re.compile(r"(?:^|_)workers?(?:$|_(?:loop|main|init|fn|init_fn|run|entry|target))")

@@ -84,6 +84,7 @@ class Scene:
         looped_calls: Other calls in loops, the same of each, and its number.
         graphs: In which loops a name was given a new CUDA graph.
         frozen: Names that a CUDA graph read while it was recorded.
+        outer: Names that are declared `global` or `nonlocal`.
         drifted: Where such a name was bound anew since.
     """
 
@@ -106,6 +107,7 @@ class Scene:
     )
     graphs: dict[str, tuple[int, ...]] = field(default_factory=dict)
     frozen: set[str] = field(default_factory=set)
+    outer: frozenset[str] = frozenset()
     drifted: list[tuple[Spot, str]] = field(default_factory=list)
     pending: list[ast.FunctionDef | ast.AsyncFunctionDef] = field(default_factory=list)
 

@@ -74,6 +74,10 @@ class Statements:
             scene.locks = tuple(held for held in scene.locks if held != lock)
             scene.function.unreleased.discard(lock)
 
+    def _outer(self, node: ast.Global | ast.Nonlocal) -> bool:
+        self.scene.outer |= frozenset(node.names)
+        return True
+
     def _assign(self, node: ast.Assign) -> bool:
         self.scene.copies.clear()
         value = self.expressions.read(node.value)
@@ -126,7 +130,7 @@ class Statements:
         self.expressions.test(node.test)
         body_guard, else_guard = guards_of(node.test)
         is_apart = body_guard != else_guard
-        body_guard = body_guard or is_once(node.test, node.body)
+        body_guard = body_guard or is_once(node.test, node.body, self.scene.outer)
         body_guard = body_guard or isinstance(node.body[-1], ast.Raise)
         else_guard = else_guard or (bool(node.orelse) and isinstance(node.orelse[-1], ast.Raise))
         before = self.scene.env
@@ -385,4 +389,6 @@ _READERS: dict[type[ast.stmt], Callable[[Statements, Any], bool | None]] = {
     ast.Import: Statements._import,
     ast.ImportFrom: Statements._import_from,
     ast.Match: Statements._match,
+    ast.Global: Statements._outer,
+    ast.Nonlocal: Statements._outer,
 }

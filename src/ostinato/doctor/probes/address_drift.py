@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
-from ostinato.doctor.finding import Cost
+from ostinato.doctor.finding import Basis, Cost
 from ostinato.doctor.graph_use import GraphUse
 from ostinato.doctor.probe import Verdict
 from ostinato.doctor.probes.recapture_storm import MOVED
@@ -39,4 +39,5 @@ def probe(evidence: Evidence) -> Verdict:
 def _cost(use: GraphUse, moved: int) -> Cost | None:
     if not use.build_us or not use.captures or not use.calls:
         return None
-    return Cost(use.build_us * min(1.0, moved / use.captures) / use.calls, None, per="call")
+    again_us = use.build_us * min(1.0, moved / use.captures)  # by their number, not timed apart
+    return Cost(again_us / use.calls, None, kind=Basis.INFERRED, per="call")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
-from ostinato.doctor.finding import Cost
+from ostinato.doctor.finding import Basis, Cost
 from ostinato.doctor.host_evidence import Clocks
 from ostinato.doctor.probe import Verdict, abstain
 from ostinato.doctor.probes.remote_numa_memory import used_gpu
@@ -58,7 +58,7 @@ def probe(evidence: Evidence) -> Verdict:
         fact += f", at {clocks.temperature_c} degrees"
     if clocks.power_w is not None and clocks.power_limit_w is not None:
         fact += f", {clocks.power_w:.0f} of {clocks.power_limit_w:.0f} W"
-    return RULE.finding(fact, None, Cost(None, lost, per="device"))
+    return RULE.finding(fact, None, Cost(None, lost, kind=Basis.INFERRED, per="device"))
 
 
 def _reasons(clocks: Clocks) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
-from ostinato.doctor.finding import Cost
+from ostinato.doctor.finding import Basis, Cost
 from ostinato.doctor.host_evidence import Link
 from ostinato.doctor.probe import Verdict, abstain
 from ostinato.doctor.probes.remote_numa_memory import used_gpu
@@ -47,7 +47,9 @@ def probe(evidence: Evidence) -> Verdict:
     if link.replays_under_load:
         fact += f"; {link.replays_under_load} packets were sent again meanwhile"
     share = 1 - max(rates) / expected if rates and expected else None
-    return RULE.finding(fact, None, Cost(None, share, per="copy") if share else None)
+    # The rate was measured; what is usual comes from a table.
+    cost = Cost(None, share, kind=Basis.INFERRED, per="copy") if share else None
+    return RULE.finding(fact, None, cost)
 
 
 def _is_reduced(link: Link) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
-from ostinato.doctor.finding import Cost, Remedy, Safety
+from ostinato.doctor.finding import Basis, Cost, Remedy, Safety
 from ostinato.doctor.graph_use import GraphUse, WordCount
 from ostinato.doctor.probe import Verdict, percent
 from ostinato.doctor.probes.signatures import churn
@@ -60,4 +60,5 @@ def _cost(use: GraphUse) -> Cost | None:
     if not saved or not use.calls:
         return None
     lost = sum(saved) / len(saved) * (use.calls - use.replays)
-    return Cost(max(0.0, lost / use.calls), None, per="call")
+    # Measured where it was recorded; that the eager calls are like those is taken for granted.
+    return Cost(max(0.0, lost / use.calls), None, kind=Basis.INFERRED, per="call")

@@ -11,9 +11,10 @@ from __future__ import annotations
 from ostinato.doctor.activity import Callable_
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
-from ostinato.doctor.finding import Cost
+from ostinato.doctor.finding import Basis, Cost
 from ostinato.doctor.probe import Verdict, abstain, percent
 from ostinato.doctor.probes.launches import launching
+from ostinato.doctor.probes.signatures import looked_at
 
 RULE = RULES["OST201"]
 _CALLS = 50
@@ -45,7 +46,8 @@ def probe(evidence: Evidence) -> Verdict:
         f"{found.name} ran {found.calls} times with {_shapes(found)} and was never recorded; the "
         f"device idles {percent(bound.idle_share)} of each step"
     )
-    cost = Cost(saved, saved / bound.step_us, steps=evidence.profile.steps)
+    share, steps = saved / bound.step_us, evidence.profile.steps
+    cost = Cost(saved, share, kind=Basis.INFERRED, steps=steps)  # nobody has replayed it yet
     return RULE.finding(fact, found.place, cost)
 
 
@@ -53,7 +55,7 @@ def _is_steady(found: Callable_) -> bool:
     if found.calls < _CALLS or found.with_grad > _WITH_GRAD * found.calls:
         return False
     most = sorted((use.calls for use in found.signatures), reverse=True)[:_SIGNATURES]
-    return sum(most) >= _STEADY * found.calls
+    return sum(most) >= _STEADY * looked_at(found)
 
 
 def _is_recorded(evidence: Evidence, found: Callable_) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
-from ostinato.doctor.finding import Cost
+from ostinato.doctor.finding import Basis, Cost
 from ostinato.doctor.graph_use import GraphUse
 from ostinato.doctor.probe import Verdict
 
@@ -52,4 +52,5 @@ def _cost(evidence: Evidence, use: GraphUse) -> Cost | None:
     again_us = use.build_us * min(1.0, use.recaptures / use.captures)
     watched_us = evidence.subject.seconds * 1e6
     share = min(1.0, again_us / watched_us) if watched_us else None
-    return Cost(again_us / use.calls, share, per="call")
+    # Of all the time that recording took, the part of those made again is told by their number.
+    return Cost(again_us / use.calls, share, kind=Basis.INFERRED, per="call")

@@ -13,7 +13,13 @@ from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Basis, Cost, Remedy, Safety
 from ostinato.doctor.probe import Verdict
-from ostinato.doctor.probes.signatures import Churn, best_sizes, churn, varying_dimension
+from ostinato.doctor.probes.signatures import (
+    Churn,
+    best_sizes,
+    churn,
+    looked_at,
+    varying_dimension,
+)
 
 RULE = RULES["OST202"]
 _BUCKETS = 6
@@ -25,7 +31,10 @@ def probe(evidence: Evidence) -> Verdict:
     if found is None or not found.is_by_shape:
         return None
     each = found.callable
-    fact = f"{each.name} was called {each.calls} times with {found.shapes} different shapes"
+    at_least = "at least " if looked_at(each) < each.calls else ""
+    fact = (
+        f"{each.name} was called {each.calls} times with {at_least}{found.shapes} different shapes"
+    )
     if found.use is not None:
         fact += f", and {found.use.replays} of its calls were replayed"
     remedies = RULE.remedies

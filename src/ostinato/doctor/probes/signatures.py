@@ -50,9 +50,14 @@ def churn(evidence: Evidence) -> Churn | None:
             continue
         count = len(each.signatures)
         enough = each.calls >= LEAST_CALLS and count >= LEAST_SIGNATURES
-        if enough and count >= CHURN * each.calls:
+        if enough and count >= CHURN * looked_at(each):
             found.append(_describe(each, use))
     return max(found, key=lambda each: each.signatures, default=None)
+
+
+def looked_at(each: Callable_) -> int:
+    """Return of how many calls the signature was noted and kept: in a long watch, not of all."""
+    return sum(use.calls for use in each.signatures)
 
 
 def _describe(each: Callable_, use: GraphUse | None) -> Churn:

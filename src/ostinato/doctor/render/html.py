@@ -16,7 +16,7 @@ from ostinato.doctor.interpreter_use import LineUse
 from ostinato.doctor.probe import percent
 from ostinato.doctor.render.heat_map import heat_map
 from ostinato.doctor.render.text import leaf, short_path, via
-from ostinato.doctor.report import Report, lines_outside
+from ostinato.doctor.report import Report, around_the_steps, lines_outside
 from ostinato.units import format_us
 
 _MOST_SPANS = 4000
@@ -69,7 +69,8 @@ def _header(report: Report) -> str:
     if report.step_us is not None:
         chips.append(f"<b>{format_us(report.step_us)}</b> a step")
     if report.seconds:
-        chips.append(f"watched for <b>{format_us(report.seconds * 1e6)}</b>")
+        watched = format_us(report.seconds * 1e6)
+        chips.append(f"watched for <b>{watched}</b>{around_the_steps(report)}")
     count = len(report.findings)
     chips.append(f"<b>{count}</b> finding{'s' * (count != 1)}")
     if report.machine:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from traceback import clear_frames
 from typing import Any, cast
@@ -28,6 +28,7 @@ from ostinato.graphs.backends.cuda_pool import (
     reclaim,
     reserved_bytes,
 )
+from ostinato.graphs.backends.cuda_waits import device_waits_held_back
 
 # One capture at a time in the whole process: torch's allocator, generators and cuBLAS handles keep
 # process-wide state about "the" capture. Re-entrant, so that the runner may hold it round more.
@@ -111,6 +112,8 @@ def capture_with_retries(
 ) -> Capture:
     """Capture `step`, again after a pause if something else than the step broke the capture.
 
+    Hold `CAPTURE_LOCK`.
+
     Args:
         step: What to record.
         restore: Called before each attempt, outside the capture.
@@ -126,7 +129,10 @@ def capture_with_retries(
     for attempt in range(1, _ATTEMPTS + 1):
         restore()
         try:
-            return _capture(step, stream, generators, marker, draws=draws, idle=idle, shared=shared)
+            with device_waits_held_back(CAPTURE_LOCK):
+                return _capture(
+                    step, stream, generators, marker, draws=draws, idle=idle, shared=shared
+                )
         except Exception as error:
             if attempt == _ATTEMPTS or not invalidated_from_outside(error):
                 raise
@@ -156,7 +162,7 @@ def _capture(
     torch._C._cuda_clearCublasWorkspaces()
     reserved = reserved_bytes(stream.device_index)
     try:
-        with nullcontext() if draws else _default_generator_left_out(stream.device_index):
+        with _generators_of(stream.device_index, draws=draws):
             graph.capture_begin(pool=cast(Any, pool), capture_error_mode="thread_local")
         result = step()
         if idle:
@@ -165,7 +171,7 @@ def _capture(
             _end(graph)
     except BaseException as error:
         forget_locals(error)
-        _give_up(graph, pool, stream, generators, marker, shared)
+        _give_up(graph, pool, stream, generators, marker, shared, draws=draws)
         raise
     finally:
         torch._C._cuda_clearCublasWorkspaces()
@@ -174,13 +180,16 @@ def _capture(
 
 
 @contextmanager
-def _default_generator_left_out(device_index: int) -> Iterator[None]:
-    """Begin a capture without the device's default generator.
+def _generators_of(device_index: int, *, draws: bool) -> Iterator[None]:
+    """Begin a capture without the device's default generator, unless the step draws.
 
     A capture takes that generator into its service, and any other thread that then draws from it
     gets "Offset increment outside graph capture". A step that draws nothing needs none, so a
     stand-in is taken; should the step draw after all, its capture fails and says so.
     """
+    if draws:
+        yield
+        return
     default = torch.cuda.default_generators[device_index]
     own = default.graphsafe_get_state()
     stand_in = torch.Generator(torch.device("cuda", device_index))
@@ -211,6 +220,8 @@ def _give_up(
     generators: Sequence[torch.Generator],
     marker: Tensor,
     shared: SharedPool | None,
+    *,
+    draws: bool,
 ) -> None:
     """Undo a capture, whatever state it is in."""
     ended = True
@@ -230,19 +241,31 @@ def _give_up(
             if shared is not None:
                 shared.abandon()
             reclaim(pool, stream.device_index, is_shared=shared is not None)
-            _mend_generators(generators, marker)
+            if draws or generators:
+                _mend_generators(generators, marker, draws=draws)
 
 
-def _mend_generators(generators: Sequence[torch.Generator], marker: Tensor) -> None:
+def _mend_generators(generators: Sequence[torch.Generator], marker: Tensor, *, draws: bool) -> None:
     """Tell the generators that the capture is over.
 
     A capture that could not be ended leaves them believing that it goes on, and the next eager
-    random op fails with "Offset increment outside graph capture". A good capture ends that state.
+    random op fails with "Offset increment outside graph capture". A good capture ends that state;
+    one that is broken from outside, too, is ended all the same, or the stream would stay captured.
     """
-    graph = torch.cuda.CUDAGraph(keep_graph=True)
-    for generator in generators:
-        graph.register_generator_state(generator)
-    graph.capture_begin(capture_error_mode="thread_local")
-    marker.zero_()
-    graph.capture_end()
-    graph.reset()
+    for _ in range(_ATTEMPTS):
+        graph, pool = torch.cuda.CUDAGraph(keep_graph=True), new_pool()
+        for generator in generators:
+            graph.register_generator_state(generator)
+        with _generators_of(marker.device.index, draws=draws):
+            graph.capture_begin(pool=cast(Any, pool), capture_error_mode="thread_local")
+        with suppress(RuntimeError):
+            marker.zero_()
+        try:
+            _end(graph)
+        except RuntimeError:
+            graph.reset()
+            _unended.append(graph)
+            reclaim(pool, marker.device.index, is_shared=False)
+        else:
+            graph.reset()
+            return

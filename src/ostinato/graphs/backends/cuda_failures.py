@@ -15,7 +15,16 @@ from ostinato.graphs.source_lines import raising_line
 if TYPE_CHECKING:
     from ostinato.graphs.observe import Observation
 
-_INVALIDATED = ("cudaErrorStreamCaptureInvalidated", "due to a previous error during capture")
+_INVALIDATED = (
+    "cudaErrorStreamCaptureInvalidated",
+    "due to a previous error during capture",
+    # What libraries say, without the cause, of a launch into a capture that was ended under them.
+    "CUBLAS_STATUS_EXECUTION_FAILED",
+    "CUBLAS_STATUS_INTERNAL_ERROR",
+    "CUDNN_STATUS_EXECUTION_FAILED",
+    "CUFFT_EXEC_FAILED",
+    "CUSPARSE_STATUS_EXECUTION_FAILED",
+)
 
 # First match wins; the texts are those of torch 2.11 to 2.13 and the CUDA 13 runtime.
 _TEXTS: tuple[tuple[str, Reason], ...] = (

@@ -11,7 +11,7 @@ the next holder writes is queued behind on the same stream.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ostinato.errors import InternalError, UsageError
 
@@ -88,6 +88,20 @@ class PagePool:
         if left == 0:
             self._free.append(page)
         return left
+
+    def release_all(self, pages: Iterable[int]) -> None:
+        """Release one page after the other.
+
+        Raises:
+            InternalError: OST5190, nobody holds one of them; those before it are released.
+        """
+        holders, free = self._holders, self._free
+        for page in pages:
+            if 0 < page < self._pages and holders[page] == 1:  # nearly always
+                holders[page] = 0
+                free.append(page)
+            else:
+                self.release(page)
 
     def check_integrity(self, holders: Mapping[int, int] | None = None) -> None:
         """Check that every page is either free or held, and by no more and no less than it says.

@@ -87,13 +87,17 @@ class Scheduler:
         """
         self._ledger.withdraw(request_id)
 
-    def check_room(self, request: Request, *, room_for: int = 1) -> None:
+    def check_room(self, request: Request, *, room_for: int = 1, ahead: Sequence[int] = ()) -> None:
         """Refuse what `submit` would refuse, and let nobody in.
+
+        Args:
+            ahead: The prompt tokens of each that was let in elsewhere and will be submitted later
+                with `room_for` 0: it takes its room already.
 
         Raises:
             PromptTooLong, QueueFull, UsageError: As `submit`.
         """
-        self._ledger.check_entry(request, room_for)
+        self._ledger.check_entry(request, room_for, ahead)
 
     def check_length(self, request: Request) -> None:
         """Refuse a prompt that could never run; of limits that never change, so from any thread.

@@ -62,8 +62,7 @@ class Holdings:
         if self._prefix is not None:
             self._prefix.release(pages)
             return
-        for page in reversed(pages):
-            self._pool.release(page)
+        self._pool.release_all(reversed(pages))
 
     def publish(self, progresses: Iterable[Progress]) -> None:
         """Make the full written pages of those that have rows known to the index."""

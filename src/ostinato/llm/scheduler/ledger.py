@@ -59,12 +59,12 @@ class Ledger:
         if progress is not None:
             self.waiting.discard(progress)
 
-    def check_entry(self, request: Request, room_for: int = 1) -> int:
+    def check_entry(self, request: Request, room_for: int = 1, ahead: Sequence[int] = ()) -> int:
         """Refuse a request that cannot come in; return how many tokens its answer may have."""
         if request.request_id in self.live:
             raise taken_name(request.request_id)
         room = self.room_for_answer(len(request.prompt_ids))
-        self.waiting.check_room(len(request.prompt_ids), room_for)
+        self.waiting.check_room(len(request.prompt_ids), room_for, ahead)
         return room
 
     def room_for_answer(self, prompt_tokens: int) -> int:

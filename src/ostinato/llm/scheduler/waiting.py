@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from operator import attrgetter
 
 from ostinato.llm.limits import Limits
@@ -62,10 +63,13 @@ class Waiting(Ranked):
         """How many known tokens wait to be prefilled."""
         return self._tokens
 
-    def check_room(self, prompt_tokens: int, newcomers: int = 1) -> None:
+    def check_room(self, prompt_tokens: int, newcomers: int = 1, ahead: Sequence[int] = ()) -> None:
         """Refuse newcomers of one and the same prompt whom the bounds leave no room.
 
         A preempted request comes back without asking: it was let in before.
+
+        Args:
+            ahead: The prompt tokens of each that was let in, and is still to come here.
 
         Raises:
             QueueFull: OST5101, too many requests or too many tokens wait.
@@ -73,9 +77,10 @@ class Waiting(Ranked):
         most, most_tokens = self._limits.max_waiting, self._limits.max_waiting_tokens
         if newcomers < 1:
             return
-        tokens = self._tokens + newcomers * prompt_tokens
-        if len(self) + newcomers > most or (len(self) > 0 and tokens > most_tokens):
-            raise queue_full(len(self), self._tokens, most, most_tokens, prompt_tokens)
+        waiting, tokens = len(self) + len(ahead), self._tokens + sum(ahead)
+        is_long = waiting > 0 and tokens + newcomers * prompt_tokens > most_tokens
+        if is_long or waiting + newcomers > most:
+            raise queue_full(waiting, tokens, most, most_tokens, prompt_tokens)
 
     def add(self, progress: Progress) -> None:
         super().add(progress)

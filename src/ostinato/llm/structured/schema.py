@@ -21,6 +21,7 @@ from enum import StrEnum
 from itertools import islice
 
 from ostinato.errors import UsageError, WrongTypeError
+from ostinato.llm.refusals import shown
 from ostinato.llm.structured.unkept import check_numbers
 
 MOST_BYTES = 64 * 1024
@@ -78,7 +79,7 @@ def read_schema(given: object) -> Schema | None:
         given = given.model_json_schema()
     if not isinstance(given, Mapping):
         raise _wrong_type(
-            f"schema must be a mapping, JSON text or a model class, got {given!r:.80}"
+            f"schema must be a mapping, JSON text or a model class, got {shown(given)}"
         )
     readers = {SchemaKind.REGEX: _regex, SchemaKind.CHOICES: _choices, SchemaKind.LARK: _lark}
     for kind, read in readers.items():
@@ -98,20 +99,20 @@ def _from_text(text: str) -> object:
 
 def _regex(pattern: object) -> str:
     if not isinstance(pattern, str) or not pattern:
-        raise _wrong_type(f"regex must be a text of at least one letter, got {pattern!r:.80}")
+        raise _wrong_type(f"regex must be a text of at least one letter, got {shown(pattern)}")
     return pattern
 
 
 def _lark(grammar: object) -> str:
     if not isinstance(grammar, str) or not grammar:
-        raise _wrong_type(f"lark must be a text of at least one letter, got {grammar!r:.80}")
+        raise _wrong_type(f"lark must be a text of at least one letter, got {shown(grammar)}")
     return grammar
 
 
 def _choices(texts: object) -> str:
     listed = texts if isinstance(texts, Sequence) and not isinstance(texts, str) else ()
     if not listed or not all(isinstance(text, str) for text in listed):
-        raise _wrong_type(f"choices must be a list of at least one text, got {texts!r:.80}")
+        raise _wrong_type(f"choices must be a list of at least one text, got {shown(texts)}")
     return json.dumps(list(listed), ensure_ascii=False)
 
 
@@ -133,7 +134,7 @@ def _json_schema(given: Mapping[object, object]) -> str:
 def _check_type(named: object) -> None:
     for name in named if isinstance(named, list | tuple) else (named,):
         if name not in _TYPES:
-            raise _unknown(f"schema has the type {name!r:.80}; there are {', '.join(_TYPES)}")
+            raise _unknown(f"schema has the type {shown(name)}; there are {', '.join(_TYPES)}")
 
 
 def _checked(kind: SchemaKind, text: str) -> Schema:
@@ -152,14 +153,13 @@ def _checked(kind: SchemaKind, text: str) -> Schema:
 
 def _listed(keys: Iterable[object]) -> str:
     """Return keys as they are shown: a request may have any number of any length."""
-    shown = str(list(islice(keys, _SHOWN_KEYS)))
-    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+    return shown(list(islice(keys, _SHOWN_KEYS)))
 
 
 def _unknown(problem: str, key: object = None) -> UsageError:
     near = (
-        get_close_matches(str(key)[:_SHOWN], [*_KEYWORDS, "regex", "choices", "lark"], n=1)
-        if key
+        get_close_matches(key[:_SHOWN], [*_KEYWORDS, "regex", "choices", "lark"], n=1)
+        if isinstance(key, str)
         else []
     )
     return UsageError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ostinato.llm.refusals import shown
 from ostinato.llm.structured.problems import not_kept
 
 _LEAST, _MOST = -(2**63), 2**64 - 1
@@ -42,6 +43,7 @@ def check_kept(schema: Mapping[str, Any]) -> None:
     """
     for part in _parts(schema):
         _check_count(part)
+        _check_bounds(part)
     _check_ends(schema)
 
 
@@ -59,6 +61,16 @@ def _check_count(schema: Mapping[str, Any]) -> None:
             f"minProperties is {least:g} and {count} keys are required; that more than one other "
             "key differs from the rest cannot be kept, so list the keys under required"
         )
+
+
+def _check_bounds(schema: Mapping[str, Any]) -> None:
+    """Refuse a bound without a number: `true` beside `minimum` is draft 4's, and kept as such."""
+    for exclusive, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if schema.get(exclusive) is True and plain not in schema:
+            raise not_kept(
+                f"{exclusive} is true and there is no {plain} that it could exclude; write the "
+                f"number, as in {exclusive!r}: 3"
+            )
 
 
 def _check_ends(schema: Mapping[str, Any]) -> None:
@@ -82,7 +94,7 @@ def _check_ends(schema: Mapping[str, Any]) -> None:
                 continue
             after = ahead[here].pop()
             if after in ahead and after not in done:
-                raise not_kept(f"$ref {after!r:.80} requires itself, and no answer would end")
+                raise not_kept(f"$ref {shown(after)} requires itself, and no answer would end")
             path += [after] * (after not in done)
 
 

@@ -53,6 +53,9 @@ _NUMPY: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
+# What JSON has beside numbers, true, false and lists.
+_STRANGERS: Final = ((str, "a text"), (dict, "an object"), (type(None), "null"))
+
 
 class Array(msgspec.Struct, frozen=True, array_like=True):
     """One tensor; the first dimension counts rows."""
@@ -164,17 +167,19 @@ def from_numbers(name: str, datatype: str, shape: tuple[int, ...], values: objec
     """
     if datatype not in ITEM_BYTES:
         raise _unsendable(name, f"there is no tensor datatype {datatype!r:.20}")
+    _check_kinds(name, datatype, values)
     through = "<f4" if datatype == "BF16" else _NUMPY[datatype]
     try:
-        with np.errstate(over="raise", invalid="raise"):
-            found = np.asarray(values)
-            if found.dtype.kind not in "biuf":
-                raise _unsendable(name, "they are no numbers")
-            _check_truths(name, datatype, values)
-            numbers = found.astype(through, casting="unsafe")
-    except (ValueError, TypeError, OverflowError, FloatingPointError) as error:
-        why = f"they are lists of unequal lengths, or numbers that {datatype} cannot hold"
+        found = np.asarray(values)
+    except ValueError as error:
+        why = "they are lists of unequal lengths, or too many within each other"
         raise _unsendable(name, why) from error
+    try:
+        with np.errstate(over="raise", invalid="raise"):
+            # Whole numbers of more than 64 bits come as Python's own.
+            numbers = (found.astype("<f8") if found.dtype.kind == "O" else found).astype(through)
+    except (OverflowError, FloatingPointError) as error:
+        raise _unsendable(name, f"{datatype} cannot hold a number among them") from error
     if numbers.dtype.kind in "iub" and not np.array_equal(numbers, found):
         raise _unsendable(name, f"not all of them are of datatype {datatype}")
     if numbers.size != prod(shape):
@@ -182,8 +187,21 @@ def from_numbers(name: str, datatype: str, shape: tuple[int, ...], values: objec
     return Array(datatype, shape, _bf16_bytes(numbers) if datatype == "BF16" else numbers.tobytes())
 
 
-def _check_truths(name: str, datatype: str, values: object) -> None:
-    """Refuse true and false among numbers, and numbers among those, which numpy would convert."""
+def _check_kinds(name: str, datatype: str, values: object) -> None:
+    """Refuse what is no number, and what numpy would convert: true and false, and numbers to it."""
+    kinds = _kinds_in(values)
+    for kind, said in _STRANGERS:
+        if kind in kinds:
+            wanted = "true and false" if datatype == "BOOL" else "numbers"
+            raise _unsendable(name, f"{datatype} is of {wanted}, and there is {said} among them")
+    if datatype == "BOOL" and kinds - {bool}:
+        raise _unsendable(name, "BOOL is of true and false, and there is a number among them")
+    if datatype != "BOOL" and bool in kinds:
+        raise _unsendable(name, f"{datatype} is of numbers, and there is true or false among them")
+
+
+def _kinds_in(values: object) -> set[type]:
+    """Return the types of what lists hold, however deep."""
     left: list[object] = [values]
     kinds: set[type] = set()
     while left:
@@ -195,10 +213,7 @@ def _check_truths(name: str, datatype: str, values: object) -> None:
         kinds |= within - {list}
         if list in within:
             left += [each for each in one if isinstance(each, list)]
-    if datatype == "BOOL" and kinds - {bool}:
-        raise _unsendable(name, "BOOL is true or false, and there is a number among them")
-    if datatype != "BOOL" and bool in kinds:
-        raise _unsendable(name, f"{datatype} is of numbers, and there is true or false among them")
+    return kinds
 
 
 def numbers(array: Array) -> list[object]:

@@ -111,6 +111,17 @@ class CallableClient:
             return f"the process of the model has not been heard of for {age_s:.0f} s"
         return hanging(self._running_s, progress_s)
 
+    @property
+    def mute_s(self) -> float:
+        """How long the process has said nothing and kept others waiting; 0: it keeps nobody.
+
+        Not even how it stands, which it tells whatever its model does: something there holds
+        Python's lock. Others are those of `Batcher.stuck_s`: a lone request harms nobody.
+        """
+        if self._writer is None or self._waiting == 1:
+            return 0.0
+        return monotonic() - self._heard_at
+
     def start(self) -> None:
         """Begin to connect, and to connect again; `wait_ready` waits for the first time."""
         if self._task is None:
@@ -248,6 +259,7 @@ class CallableClient:
             case messages.Hello(description):
                 self._description = description
                 self._writer = writer
+                self._heard_at = monotonic()  # of the last one nothing was heard for long
                 self.greetings += 1
                 self._known.set()
                 for asked in sorted(self._open.values(), key=lambda one: one.strikes):

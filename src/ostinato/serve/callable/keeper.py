@@ -15,11 +15,11 @@ import asyncio
 import contextlib
 import fcntl
 import logging
-import shutil
+import signal
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -28,12 +28,15 @@ from ostinato.serve.callable.batching import Limits
 from ostinato.serve.callable.client import CallableClient
 from ostinato.serve.callable.faults import Failure, not_started
 from ostinato.serve.callable.setup import EXIT_UNFIT, Setup
+from ostinato.serve.run_folder import run_folder
 
 logger = logging.getLogger("ostinato.serve")
 
 _MOST_ENDS = 3
 _KILL_AFTER_S = 1.0
 _LOOK_EVERY_S = 0.2
+_LATER_S = 1.0
+"""The process itself is to be the first to see that it hangs: it knows more."""
 
 
 @asynccontextmanager
@@ -53,29 +56,28 @@ async def served(
         share: A socket's path that names the process for all who are to use the same one; None:
             it is for this context alone.
         name: As clients call the model; its metrics are told under it, none without.
-        hang_s: How long a batch may run that keeps others from their answers; then the process is
-            ended and another one started. None: for ever.
+        hang_s: How long a batch may run that keeps others from their answers, and the process be
+            without a word; then it is ended and another one started. None: for ever.
 
     Raises:
         OstinatoError: What the process failed with before it was ready; see
-            `CallableClient.wait_ready`.
+            `CallableClient.wait_ready`; OST6005, no place for its socket.
     """
-    folder = tempfile.mkdtemp(prefix="ostinato-")
-    socket = str(share or f"{folder}/model.sock")
-    setup = Setup(factory, socket, limits or Limits(), arguments, name, hang_s)
-    client = CallableClient(setup.socket)
-    task = asyncio.create_task(_keep(setup, client), name="callable keeper")
-    try:
-        client.start()
-        if wait:
-            await client.wait_ready()
-        yield client
-    finally:
-        await client.close()
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        shutil.rmtree(folder, ignore_errors=True)
+    with run_folder() if share is None else nullcontext() as folder:
+        socket = str(share or f"{folder}/model.sock")
+        setup = Setup(factory, socket, limits or Limits(), arguments, name, hang_s)
+        client = CallableClient(setup.socket)
+        task = asyncio.create_task(_keep(setup, client), name="callable keeper")
+        try:
+            client.start()
+            if wait:
+                await client.wait_ready()
+            yield client
+        finally:
+            await client.close()
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
 
 async def _keep(setup: Setup, client: CallableClient) -> None:
@@ -105,7 +107,8 @@ async def _keep_running(setup: Setup, client: CallableClient) -> None:
     words = [sys.executable, "-m", "ostinato.serve.callable.process"]
     while True:
         greetings = client.greetings
-        status = await _run([*words, msgspec.json.encode(setup).decode()])
+        hangs = partial(_hangs, setup, client)
+        status = await _run([*words, msgspec.json.encode(setup).decode()], hangs)
         in_vain = in_vain + 1 if client.greetings == greetings else 0
         cause = setup.take_failure()
         logger.error("the process of %s ended with status %s", setup.factory, status)
@@ -117,12 +120,28 @@ async def _keep_running(setup: Setup, client: CallableClient) -> None:
             return
 
 
-async def _run(words: Sequence[str]) -> int:
-    """Run a process to its end; if this is cancelled, end it."""
+def _hangs(setup: Setup, client: CallableClient) -> bool:
+    """Whether the process hangs so that it cannot end itself, which it does as long as it can."""
+    if setup.hang_s is None or client.mute_s <= setup.hang_s + _LATER_S:
+        return False
+    logger.error(
+        "the process of %s has not been heard of for %.0f s, and --progress-s allows %g: "
+        "it is ended",
+        setup.factory,
+        client.mute_s,
+        setup.hang_s,
+    )
+    return True
+
+
+async def _run(words: Sequence[str], hangs: Callable[[], bool] = lambda: False) -> int:
+    """Run a process to its end; if it hangs, or this is cancelled, end it."""
     process = await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.PIPE)
+    watch = asyncio.create_task(_end_when(hangs, process), name="callable hang watch")
     try:
         return await process.wait()
     finally:
+        watch.cancel()
         if process.returncode is None:
             assert process.stdin is not None
             process.stdin.close()
@@ -134,3 +153,11 @@ async def _run(words: Sequence[str]) -> int:
             except TimeoutError:
                 process.kill()
                 await process.wait()
+
+
+async def _end_when(hangs: Callable[[], bool], process: asyncio.subprocess.Process) -> None:
+    while not hangs():
+        await asyncio.sleep(_LOOK_EVERY_S)
+    process.send_signal(signal.SIGUSR1)  # it writes what its threads do, and needs no lock for that
+    await asyncio.sleep(_KILL_AFTER_S)
+    process.kill()

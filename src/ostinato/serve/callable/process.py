@@ -40,6 +40,7 @@ from ostinato.serve.callable.setup import (
 from ostinato.serve.collector import set_loaded_aside
 from ostinato.serve.metrics import Metrics
 from ostinato.serve.peers import answer_in_thread
+from ostinato.serve.setup import tell_stacks
 
 _READ_BYTES = 1 << 20
 _LOOK_EVERY_S = 0.5
@@ -197,6 +198,7 @@ def main() -> int:
     """Run with the setup given as the one argument, in JSON."""
     # Ctrl-C reaches every process of a terminal: the parent decides when this one goes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tell_stacks()
     setup = msgspec.json.decode(sys.argv[1], type=Setup)
     try:
         asyncio.run(serve(setup))

@@ -37,9 +37,10 @@ class CallableModel:
             told = self._callable.description
         except OstinatoError as error:
             raise refusal_of(error) from error
+        model = self._services.model
         return Metadata(
-            self._services.model.name,
-            told.version,
+            model.name,
+            model.version,
             "pytorch",
             {name: (spec.datatype, spec.shape) for name, spec in told.inputs.items()},
             {name: (spec.datatype, spec.shape) for name, spec in told.outputs.items()},

@@ -34,14 +34,18 @@ async def model(services: Services, request: Request) -> Response:
 
 def _model(services: Services) -> dict[str, Any]:
     served = known_model(services)
-    return {
+    told: dict[str, Any] = {
         "id": served.name,
         "object": "model",
         "created": served.created,
         "owned_by": "ostinato",
-        "version": served.version,
-        "max_model_len": served.max_model_len,
     }
+    # A callable has no length, and no version until it has been loaded.
+    if served.version:
+        told["version"] = served.version
+    if served.max_model_len:
+        told["max_model_len"] = served.max_model_len
+    return told
 
 
 def _json(content: Any) -> Response:

@@ -65,7 +65,7 @@ class EngineReplica:
         self._engine = Engine(EngineConfig.read(read.engine_options))
         self._engine.wait_warm()  # Ray sends it requests when this returns
         folder = _folder_of(read.model)
-        first = Version(read.version, folder, int(time()))
+        first = Version(read.first_version, folder, int(time()))
         self._desk = Desk(self._engine, Versions(first, tokenizer_folder=folder))
         self._callers = 0
 
