@@ -74,7 +74,6 @@ class Core:
     ) -> None:
         limits = loaded.limits
         self._decoder = loaded.decoder
-        self._prefill_tokens = limits.prefill_tokens
         self._is_gpu = loaded.device.type == "cuda"
         self._depth = depth or (2 if self._is_gpu else 1)
         if begins_in_prefill is None:
@@ -350,11 +349,6 @@ class Core:
     def idle(self) -> bool:
         """Record one shape ahead of its use; False if there is none left to record."""
         return self.warming.warm_one()
-
-    @property
-    def has_long_prefills(self) -> bool:
-        """Whether the device works on the prompts of a full plan for longer than the host."""
-        return not self._prefiller.is_recorded(self._prefill_tokens)
 
     @property
     def has_work(self) -> bool:

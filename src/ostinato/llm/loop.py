@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from ostinato.llm.beginning import Beginning
 from ostinato.llm.faults import (
     EngineDown,
     ends_engine,
@@ -64,7 +63,6 @@ class Loop:
         # Taken once more by a thread that has it, if an engine is collected just then and closes.
         self._entry = threading.RLock()
         self._await_work, self._await_rest = Waiters(), Waiters()
-        self._beginning = Beginning(is_worth=core.has_long_prefills)
         self._is_idle = True
         self._is_closing = False
         self.has_ended = False
@@ -79,7 +77,7 @@ class Loop:
         self._thread.start()
 
     def submit(self, let_in: Callable[[Sequence[Reply]], None], replies: Sequence[Reply]) -> None:
-        """Let `replies` in, by `let_in`; never waits for a step, but for one to begin.
+        """Let `replies` in, by `let_in`; never waits for a step.
 
         Only after `require_own_process`: it is not asked again here.
 
@@ -87,7 +85,6 @@ class Loop:
             EngineDown: OST5140, OST5141, the engine takes none.
             PromptTooLong, QueueFull, UsageError: As `Scheduler.submit`.
         """
-        self._beginning.give_way()  # with nothing done yet: it may be interrupted
         with self._entry:
             if self._refusal is not None:
                 raise once_more(self._refusal)
@@ -238,9 +235,7 @@ class Loop:
         while not self._is_closing:
             self._obey()
             if self._core.has_work:
-                news = self._core.step()
-                self._beginning.note_step()
-                self._deliver(news)
+                self._deliver(self._core.step())
                 self._worked_s = monotonic()
             elif self._is_quiet() and not self._warm():
                 self._await_work.wait_for(self._has_work)
@@ -304,8 +299,6 @@ class Loop:
         """Tell those who wait for it that no request lives."""
         with self._entry:
             self._is_idle = self._core.is_idle
-        if self._is_idle:
-            self._beginning.note_rest()
         self._await_rest.tell()
 
     def _has_work(self) -> bool:

@@ -137,10 +137,6 @@ class Prefiller:
             self._memory.send((), *bucket)
             return self._runner.warm(*bucket)
 
-    def is_recorded(self, tokens: int) -> bool:
-        """Whether a prefill of so many tokens is worth recording: the host would hold it up."""
-        return bool(self.buckets) and tokens <= self.buckets[-1]
-
     def report(self) -> Report:
         """Return what happened to the recordings so far."""
         return self._runner.report()
@@ -151,7 +147,7 @@ class Prefiller:
 
     def _bucket(self, tokens: int, chunks: int) -> tuple[int, int] | None:
         """Return the room that such a prefill is recorded with; None: it runs eagerly."""
-        if not self.is_recorded(tokens) or chunks > CHUNKS[-1]:
+        if not self.buckets or tokens > self.buckets[-1] or chunks > CHUNKS[-1]:
             return None
         return (
             self.buckets[bisect_left(self.buckets, tokens)],

@@ -127,7 +127,7 @@ def _row(
     first = Spread.of([each.seconds * 1e6 for each in begun])
     first_s = first.median_us / 1e6
     spread = Spread.of([(whole.seconds - first_s) / work.new * 1e6 for whole in wholes])
-    # By token, as the wall time is: prompts that come in by turns make a few more steps than tokens.
+    # By token, as the wall time is: prompts that come by turns make more steps than tokens.
     spans = [whole.span_s / work.new * 1e3 for whole in wholes if whole.span_s]
     return DecodeRow(
         label,

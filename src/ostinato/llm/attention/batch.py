@@ -44,7 +44,7 @@ class PrefillBatch:
         row_start: Where each chunk begins in T, and where the last one ends: one number more than
             there are chunks. Padding chunks are not in it.
         row_start_S1: int32, the same on the device, S + 1 numbers; padding chunks are empty.
-        pages_SP: int32; entries past a chunk's length are 0.
+        pages_SP: int32; entries past a chunk's length are ignored.
         lengths_S: int32 tokens cached once this chunk is; 0 for padding chunks.
         starts_S: int32 position of each chunk's first token.
     """

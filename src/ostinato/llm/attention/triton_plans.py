@@ -121,9 +121,12 @@ def decode_plans(
         programs: How many share the work; None: what fills the device.
     """
 
+    def share(each: int) -> int:
+        """How many programs, if so many lie on a processor."""
+        return programs or each * torch.cuda.get_device_properties(device).multi_processor_count
+
     def plan(each: int, block: int, warps: int, stages: int) -> DecodePlan:
-        count = programs or each * torch.cuda.get_device_properties(device).multi_processor_count
-        return DecodePlan(count, block, warps, stages)
+        return DecodePlan(share(each), block, warps, stages)
 
     if shape.head_dim * dtype.itemsize > _WIDE_BYTES:
         return DecodePlans((), (plan(1, block=32, warps=4, stages=3),), shape.heads)
@@ -133,13 +136,14 @@ def decode_plans(
     few = plan(2, block=32, warps=2, stages=5)
     small = plan(8, block=32, warps=1, stages=4)
     many = plan(16, block=16, warps=1, stages=4) if shape.head_dim > _HALF_WIDE else small
-    short = FewRowsPlan(2, 256, 8, long=LONG)
+    # One long row of few heads would have 18 programs; more that stand by cost nothing.
+    short = FewRowsPlan(2, 256, 8, long=LONG, least=share(1))
     if shape.head_dim > _HALF_WIDE:
         short = FewRowsPlan(8, 32, 2, long=LONG)
     has_few = shape.kv_heads < _FEW_HEADS
     nexts: list[tuple[int, FewRowsPlan | None]] = [(4, short)]
     if has_few:
-        nexts.append((8, FewRowsPlan(1, 256, 8, long=LONG)))
+        nexts.append((8, FewRowsPlan(1, 256, 8, long=LONG, least=share(2))))
     if shape.group <= _ROWS and dtype.itemsize == _HALF_BYTES:
         nexts.extend(TOGETHER.get((has_few, shape.head_dim > _HALF_WIDE), ()))
     up_to: Sequence[int] = (4, 16, 32)
