@@ -1,7 +1,7 @@
 """The whole benchmark: every part in turn, and the result so far after each.
 
-What is quick comes before what compiles for minutes, so that a budget that runs out leaves the more
-rows measured.
+What is quick comes before what compiles for minutes, and the traffic, which takes minutes each way,
+comes last, so that a budget that runs out leaves the more rows measured.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def run_graphs(options: GraphsOptions, *, tell: Tell, save: Save) -> GraphsResul
             made = measure_generation(name, options, device, deadline, tell)
             result = replace(result, generations=(*result.generations, *made))
             save(result)
-        if "traffic" in options.models:
-            result = replace(result, traffic=measure_traffic(options, device, deadline, tell))
-            save(result)
         for name in (name for name in FORWARDS if name in options.models):
             rows = measure_forward(name, options, device, deadline, tell)
             result = replace(result, rows=(*result.rows, *rows))
+            save(result)
+        if "traffic" in options.models:
+            result = replace(result, traffic=measure_traffic(options, device, deadline, tell))
             save(result)
     result = replace(result, head=head | {"seconds": round(deadline.spent_s, 1)})
     save(result)

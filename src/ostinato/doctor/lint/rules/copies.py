@@ -75,8 +75,9 @@ def _made_from(scene: Scene, event: Event, fact: str) -> None:
         return  # as_tensor of a tensor that is there already copies nothing
     scene.sight(101, Scope.STEP, event.node, fact)
     scene.wait(Pause.GPU, event.node, fact)
-    if source.has(Trait.GROWS) or any(
-        part.has(Trait.GROWS) for part in (source.of if source.kind is Kind.ITEMS else ())
+    if any(
+        part.has(Trait.GROWS) and not part.has(Trait.LENGTH)  # how many there are is one number
+        for part in (source, *(source.of if source.kind is Kind.ITEMS else ()))
     ):
         _growing(scene, event)
 
