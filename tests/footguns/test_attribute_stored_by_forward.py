@@ -10,6 +10,7 @@ import dataclasses
 import random
 import threading
 import warnings
+import weakref
 from collections import ChainMap, UserDict, UserList
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from footguns.traces import alike, random_state, seed
+from graphs import elsewhere
 from graphs.replaying import check_replay, record
 from ostinato import OstinatoWarning, Outcome, Reason, graphed
 
@@ -152,6 +154,12 @@ class Stats:
     last: Any = None
 
 
+class Key:
+    pass
+
+
+KEY = Key()
+BY_KEY: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 CURRENT: contextvars.ContextVar[Any] = contextvars.ContextVar("current", default=None)
 
 
@@ -163,11 +171,20 @@ class Elsewhere(nn.Module):
         self.store = store
         self.linear = nn.Linear(3, 3).requires_grad_(False)
         self.register_buffer("buffer", torch.zeros(1))
+        self._hidden: Any = None
         self.slotted, self.stats = Slotted(), Stats()
         self.local = threading.local()
         self.chain: Any = ChainMap({}, {})
         self.own: Any = UserDict()
         self.listed: Any = UserList([None])
+
+    @property
+    def hidden(self) -> Any:
+        return self._hidden
+
+    @hidden.setter
+    def hidden(self, value: Any) -> None:
+        self._hidden = value
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.linear(x)
@@ -215,6 +232,32 @@ def in_a_list_in_python(m: Any, y: Tensor) -> None:
     m.listed[0] = y
 
 
+def in_an_attribute_of_a_module(_: Any, y: Tensor) -> None:
+    elsewhere.last = y
+
+
+def in_a_new_attribute_of_torch(_: Any, y: Tensor) -> None:
+    torch.last_of_footgun = y  # type: ignore[attr-defined]
+
+
+def in_a_module_imported_inside(_: Any, y: Tensor) -> None:
+    import graphs.elsewhere as other
+
+    other.last = y
+
+
+def by_a_setter(m: Any, y: Tensor) -> None:
+    m.hidden = y
+
+
+def in_a_new_global(_: Any, y: Tensor) -> None:
+    globals()["FRESH"] = y
+
+
+def by_a_weak_key(_: Any, y: Tensor) -> None:
+    BY_KEY[KEY] = y
+
+
 STORES: dict[Callable[[Any, Tensor], None], Callable[[Any], Any]] = {
     on_a_tensor: lambda m: m.buffer.last,
     on_a_weight: lambda m: m.linear.weight.last,
@@ -226,6 +269,12 @@ STORES: dict[Callable[[Any, Tensor], None], Callable[[Any], Any]] = {
     in_a_chain_of_dicts: lambda m: m.chain["last"],
     in_a_dict_in_python: lambda m: m.own["last"],
     in_a_list_in_python: lambda m: m.listed[0],
+    in_an_attribute_of_a_module: lambda m: elsewhere.last,
+    in_a_new_attribute_of_torch: lambda m: torch.last_of_footgun,  # type: ignore[attr-defined]
+    in_a_module_imported_inside: lambda m: elsewhere.last,
+    by_a_setter: lambda m: m.hidden,
+    in_a_new_global: lambda m: globals()["FRESH"],
+    by_a_weak_key: lambda m: BY_KEY[KEY],
 }
 """How each is stored, and read again."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 import types
 from collections.abc import Iterator
@@ -31,9 +32,50 @@ def globals_read(function: types.FunctionType) -> set[str]:
 
 
 def modules_found(function: types.FunctionType) -> Iterator[types.ModuleType]:
-    """Yield what it may find in `sys.modules`: its own module, and those that its strings name."""
+    """Yield those that its code imports, and what it may find in `sys.modules`.
+
+    The latter are its own module, and those that its strings name.
+    """
+    names = modules_imported(function)
     if names_read(function.__code__) & _FINDING_MODULES:
-        for name in (function.__module__, *strings_in(function.__code__)):
-            module = sys.modules.get(name)
-            if isinstance(module, types.ModuleType):
-                yield module
+        names |= {function.__module__, *strings_in(function.__code__)}
+    for name in sorted(names):
+        module = sys.modules.get(name)
+        if isinstance(module, types.ModuleType):
+            yield module
+
+
+def modules_imported(function: types.FunctionType) -> set[str]:
+    """Return the names of the modules that `import` in its code may mean.
+
+    `import a.b` binds `a`; `from a import b` may mean the module `a.b`.
+    """
+    package = function.__globals__.get("__package__")
+    return set(_imported(function.__code__, package if isinstance(package, str) else ""))
+
+
+def imports_to_come(function: types.FunctionType) -> list[str]:
+    """Return the modules that its code imports and that nobody has imported yet."""
+    return sorted(
+        name
+        for name in modules_imported(function) - sys.modules.keys()
+        # `from a import b` where `a` has a `b` imports no module of that name.
+        if not hasattr(sys.modules.get(name.rpartition(".")[0]), name.rpartition(".")[2])
+    )
+
+
+def _imported(code: types.CodeType, package: str) -> Iterator[str]:
+    instructions = list(dis.get_instructions(code))
+    for at, instruction in enumerate(instructions):
+        if instruction.opname == "IMPORT_NAME":
+            level, wanted = instructions[at - 2].argval, instructions[at - 1].argval
+            name = instruction.argval
+            if isinstance(level, int) and level:
+                outer = package.split(".")[: len(package.split(".")) - level + 1]
+                name = ".".join([*outer, *([name] if name else [])])
+            yield from (name, name.partition(".")[0])
+            if isinstance(wanted, tuple):
+                yield from (f"{name}.{part}" for part in wanted)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _imported(constant, package)

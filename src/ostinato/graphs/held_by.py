@@ -11,9 +11,11 @@ import gc
 import types
 from collections import ChainMap, UserDict, UserList
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
 _IN_C = (types.BuiltinMethodType, types.MethodWrapperType)
 _WRITTEN_IN_PYTHON = (ChainMap, UserDict, UserList)
+_WEAK = (WeakKeyDictionary, WeakValueDictionary, WeakSet)
 _SHOWING = (types.MappingProxyType, KeysView, ValuesView, ItemsView)
 
 
@@ -30,6 +32,8 @@ def held_by(value: object) -> Iterator[object]:
         yield value.dispatcher  # whose cells hold the functions for each type
     elif isinstance(value, _WRITTEN_IN_PYTHON):
         yield from vars(value).values()
+    elif isinstance(value, _WEAK):
+        yield getattr(value, "data", None)
     elif isinstance(value, _SHOWING):
         yield from gc.get_referents(value)
     yield getattr(value, "__wrapped__", None)

@@ -46,6 +46,8 @@ def children_of(value: Any) -> tuple[Any, Children] | None:
     if kind is set:
         return _items_of_set(value)
     if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        if getattr(value, "__dict__", None):
+            return None  # a subclass may have attributes besides
         return None, list(zip(kind._fields, tuple.__iter__(value), strict=True))
     if _is_model_output(kind):
         return _entries(list(value.items()))

@@ -26,7 +26,7 @@ from ostinato.graphs.contents import BUFFERS, Contents
 from ostinato.graphs.held_by import held_by
 from ostinato.graphs.libraries import is_users_object
 from ostinato.graphs.outlets import OUTLETS, methods_of_outlet
-from ostinato.graphs.places import Place
+from ostinato.graphs.places import ABSENT, Place
 from ostinato.graphs.random_states import RANDOMS, try_state
 from ostinato.graphs.reach_code import (
     open_class,
@@ -44,6 +44,7 @@ from ostinato.graphs.reach_objects import (
     open_subclass,
 )
 from ostinato.graphs.reached import Reach
+from ostinato.graphs.reading import ANY_NAME, ENTRIES
 from ostinato.graphs.trail import Trail
 
 __all__ = ["Reach", "reach"]
@@ -142,6 +143,11 @@ def _settled(trail: Trail) -> Reach:
     ]
     for names in trail.read_by.values():
         read |= names
+    found.stored += [
+        Place(vars(module), name, vars(module).get(name, ABSENT), f"{module.__name__}.{name}")
+        for module in trail.library_modules
+        for name in sorted(found.stores - {ANY_NAME, ENTRIES})
+    ]
     found.read_environment()
     found.iterators = [each for each in found.iterators if found.may_name(each[0])]
     found.unreadable = [each for each in found.unreadable if found.may_name(each[0])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import types
 
 from torch import nn
@@ -10,7 +11,7 @@ from torch import nn
 from ostinato.class_name import own_name
 from ostinato.graphs.asked_about import only_asked_about
 from ostinato.graphs.computed_names import computes_names, parts_of_names
-from ostinato.graphs.global_names import globals_read, modules_found
+from ostinato.graphs.global_names import globals_read, imports_to_come, modules_found
 from ostinato.graphs.libraries import is_library, is_worth_watching, patchable
 from ostinato.graphs.places import ABSENT, PLAIN, Place, Size, entries_of
 from ostinato.graphs.reached import DESCRIPTORS, is_called_by_python
@@ -23,6 +24,8 @@ from ostinato.graphs.reading import (
 )
 from ostinato.graphs.trail import Trail
 
+# What `functools.singledispatch` has found out before; its registry, which decides, is another.
+_OF_DISPATCHING = frozenset({"dispatch_cache", "_clear_cache"})
 _OF_EVERY_MODULE = ("__call__", "_call_impl", "_wrapped_call_impl")
 
 
@@ -31,7 +34,7 @@ def open_function(trail: Trail, function: types.FunctionType, name: str) -> None
     code, found = function.__code__, trail.found
     for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         held = getattr(cell, "cell_contents", ABSENT)
-        if variable == "__class__":
+        if variable == "__class__" or variable in _OF_DISPATCHING:
             continue
         trail.place(cell, "cell_contents", held, variable)
     if not is_library(function.__module__):
@@ -57,7 +60,8 @@ def _open_own_parts(trail: Trail, function: types.FunctionType) -> None:
     trail.found.holders.append((path, attributes))
     trail.found.sizes.append(Size(attributes, f"{path}.", frozenset(attributes)))
     for key, held in list(attributes.items()):
-        trail.attribute(attributes, key, held, f"{path}.{key}")
+        if key not in _OF_DISPATCHING:
+            trail.attribute(attributes, key, held, f"{path}.{key}")
     for key in ("__code__", "__defaults__", "__kwdefaults__"):
         held = getattr(function, key)
         trail.found.places.append(Place(function, key, held, f"{path}.{key}"))
@@ -78,6 +82,11 @@ def _open_globals(trail: Trail, function: types.FunctionType) -> None:
             trail.place_once(Place(names, variable, ABSENT, f"{variable} (a global)"))
     for module in modules_found(function):
         trail.add(module, module.__name__)
+    for name in imports_to_come(function):
+        # Imported by the run itself: once it is there, all is looked at again.
+        trail.place_once(Place(sys.modules, name, ABSENT, f"the module {name}"))
+    if "globals" in names_read(function.__code__):
+        trail.found.containers.append(("globals()", names))
     for variable in globals_stored(function.__code__):
         held = names.get(variable, ABSENT)
         trail.found.stored.append(Place(names, variable, held, f"{variable} (a global)"))
@@ -124,22 +133,27 @@ def open_methods(trail: Trail, kind: type, named: frozenset[str]) -> None:
     """Open the methods of a user's class that the code names, or that Python calls by itself."""
     for name, member in list(vars(kind).items()):
         is_named = name in trail.found.names or name in named
+        if isinstance(member, property):  # whoever assigns it runs what stores it
+            is_named = is_named or name in trail.found.stores
         if not is_named and not is_called_by_python(name, member, kind in trail.made):
             continue
         if isinstance(member, classmethod):  # it is handed the class
             trail.add(kind, own_name(kind))
-        method = getattr(member, "fget", getattr(member, "__func__", member))
-        if isinstance(method, types.FunctionType):
-            trail.add(method, own_name(kind))
+        of_property = (getattr(member, each, None) for each in ("fget", "fset", "fdel"))
+        for method in (*of_property, getattr(member, "__func__", member)):
+            if isinstance(method, types.FunctionType):
+                trail.add(method, own_name(kind))
         trail.method(kind, name)
 
 
 def open_python_module(trail: Trail, module: types.ModuleType) -> None:
     """Watch the plain values in a user's module; the rest as the code names it."""
     if is_library(module.__name__):
+        trail.library_modules.append(module)
         return
     trail.python_modules.append(module)
     entries = vars(module)
+    trail.found.holders.append((module.__name__, entries))
     trail.found.sizes.append(Size(entries, f"{module.__name__}.", frozenset(entries)))
     for key, held in list(vars(module).items()):
         if isinstance(key, str) and isinstance(held, PLAIN) and not key.startswith("__"):

@@ -22,14 +22,17 @@ _BY_STRING = frozenset({"getattr", "hasattr", "setattr", "attrgetter", "methodca
 _FIELD = re.compile(r"\.(\w+)")
 
 
+_READS_A_NAME = ("LOAD_", "IMPORT_FROM")
+
+
 @functools.cache
 def names_read(code: types.CodeType) -> frozenset[str]:
-    """Return the global and attribute names that `code`, and code nested in it, load."""
+    """Return the global and attribute names that `code`, and code nested in it, load or import."""
     names: set[str] = set()
     given: object = None
     for instruction in dis.get_instructions(code):
         # Not by a list: Python 3.12 has one more in class bodies, and later ones may have others.
-        if instruction.opcode in dis.hasname and instruction.opname.startswith("LOAD_"):
+        if instruction.opcode in dis.hasname and instruction.opname.startswith(_READS_A_NAME):
             names.add(instruction.argval)
         elif instruction.opname == "MATCH_CLASS" and isinstance(given, tuple):
             names.update(given, ("__match_args__",) if instruction.arg else ())

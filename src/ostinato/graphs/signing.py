@@ -34,7 +34,7 @@ LeafSpec = TensorSpec | ValueSpec | ObjectSpec | UnfitSpec
 # Compared by value: immutable, and equal values behave alike.
 _BY_VALUE = (
     str, bytes, int, bool, type(None), torch.dtype, torch.device, torch.Size,
-    torch.layout, torch.memory_format, range, Enum, type, types.GenericAlias, re.Pattern,
+    torch.layout, torch.memory_format, Enum, types.GenericAlias, re.Pattern,
 )  # fmt: skip
 # Of exactly these types two with one `repr` are alike; equal ones need not be: 1.0 and 1.00, or one
 # moment in two time zones.
@@ -159,13 +159,18 @@ def value_spec(leaf: object) -> ValueSpec | ObjectSpec | UnfitSpec:
     if isinstance(leaf, float):
         # Bits, not equality: 0.0 and -0.0 compute differently, and NaN equals itself here.
         return ValueSpec(type(leaf), leaf if leaf and leaf == leaf else struct.pack("d", leaf))
+    if isinstance(leaf, type):
+        # A metaclass may call two classes equal that are not.
+        return ValueSpec(type(leaf), leaf) if _compares_by_identity(leaf) else ObjectSpec(leaf)
     if isinstance(leaf, _BY_VALUE):
         return ValueSpec(type(leaf), leaf)
+    if isinstance(leaf, range):  # equal ones have the same items, not the same bounds
+        return ValueSpec(range, (leaf.start, leaf.stop, leaf.step))
     if isinstance(leaf, complex | np.generic):
         return ValueSpec(type(leaf), repr(leaf))
     if isinstance(leaf, slice):
         return _parts_spec(slice, (leaf.start, leaf.stop, leaf.step), leaf)
-    if isinstance(leaf, frozenset):
+    if type(leaf) is frozenset:  # a subclass may have attributes besides
         return _parts_spec(frozenset, leaf, leaf)
     if type(leaf) in _BY_TEXT:
         zone = getattr(leaf, "tzinfo", None)
@@ -176,6 +181,10 @@ def value_spec(leaf: object) -> ValueSpec | ObjectSpec | UnfitSpec:
     if isinstance(leaf, random.Random) or str(type(leaf).__module__).startswith("numpy"):
         return UnfitSpec(f"a {_full_name(type(leaf))}, whose contents a recording would freeze")
     return ObjectSpec(leaf)
+
+
+def _compares_by_identity(kind: type) -> bool:
+    return type(kind).__eq__ is type.__eq__ and type(kind).__hash__ is type.__hash__
 
 
 def _parts_spec(kind: Any, parts: Any, leaf: object) -> ValueSpec | ObjectSpec:

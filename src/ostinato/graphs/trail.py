@@ -28,6 +28,7 @@ class Trail:
         plain: Numbers and strings that attributes hold, and the names that their owner reads.
         read_by: The names that a library's class reads, by class.
         python_modules: The user's, whose parts are opened as the code names them.
+        library_modules: Those of libraries: the code may assign to them.
         made: Classes that the code holds, not only objects of them.
         changing: What changes in place, with its path.
         key_of: The attribute that holds what changes in place, by id.
@@ -40,6 +41,7 @@ class Trail:
         self.plain: list[tuple[frozenset[str], Place]] = []
         self.read_by: dict[type, frozenset[str]] = {}
         self.python_modules: list[types.ModuleType] = []
+        self.library_modules: list[types.ModuleType] = []
         self.made: set[type] = set()
         self.changing: list[tuple[str, Any]] = []
         self.key_of: dict[int, str] = {}
