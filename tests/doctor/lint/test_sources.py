@@ -1,5 +1,7 @@
 """Sources: which files are read, and what becomes of those that cannot be."""
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,31 @@ def test_a_path_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is nothing at .*gone") as caught:
         find_sources([tmp_path / "gone"])
     assert caught.value.code == "OST7000"
+
+
+def test_a_link_to_itself_that_is_named_is_told_of_and_the_others_are_read(tmp_path: Path) -> None:
+    write(tmp_path, "a.py")
+    loop = tmp_path / "loop.py"
+    loop.symlink_to(loop)
+    result = lint([loop, tmp_path / "a.py"])  # its settings are looked for at the link
+    assert [one.path for one in result.problems] == [str(loop)]
+    assert "symbolic links" in result.problems[0].why
+    assert result.files == 1
+
+
+def test_only_files_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    write(tmp_path, "folder.py/a.py")
+    os.mkfifo("pipe.py")
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind("socket.py")
+    (tmp_path / "link.py").symlink_to("pipe.py")
+    named = [Path("pipe.py"), Path("socket.py"), Path("link.py"), Path("/dev/null")]
+    sources, problems = find_sources([*named, Path("folder.py")])
+    assert [Path(source.path).name for source in sources] == ["a.py"]
+    why = "it is a pipe, a socket or a device, no file"
+    assert problems == [Problem(str(path), 1, why) for path in named]
+    assert names(tmp_path) == ["a.py"]
 
 
 def test_the_module_is_named_by_the_packages_round_it(tmp_path: Path) -> None:

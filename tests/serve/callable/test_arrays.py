@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -122,8 +124,23 @@ def test_what_is_not_of_the_datatype_is_refused(datatype: str, values: object) -
     assert caught.value.code == "OST6050"
 
 
-@pytest.mark.parametrize(("datatype", "shape"), [("FP31", (-1,)), ("FP32", (3,)), ("FP32", ())])
-def test_a_spec_that_cannot_be_served_is_refused(datatype: str, shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("datatype", "shape"),
+    [
+        ("FP31", (-1,)),
+        ("FP32", (3,)),
+        ("FP32", ()),
+        ("FP32", -1),
+        ("FP32", "-1"),
+        ("FP32", (-1, "4")),
+        ("FP32", (-1, 4.0)),
+        ("FP32", (-1, -2)),
+        ("FP32", (-1, None)),
+        (["FP32"], (-1,)),
+        (float, (-1,)),
+    ],
+)
+def test_a_spec_that_cannot_be_served_is_refused(datatype: Any, shape: Any) -> None:
     with pytest.raises(UsageError) as caught:
         TensorSpec(datatype, shape)
     assert caught.value.code == "OST6052"

@@ -105,22 +105,35 @@ def test_who_only_waited_is_answered_once_a_process_lives(tmp_path: Path, deaths
 def test_a_process_is_mute_only_while_it_keeps_others_waiting_and_not_as_soon_as_it_comes() -> None:
     async def run() -> None:
         client = CallableClient("/nowhere")
+        there: Any = SimpleNamespace(write=lambda data: None)
+
+        async def hear(message: messages.ToFront) -> None:
+            reader = asyncio.StreamReader()
+            reader.feed_data(messages.frame([message]))
+            reader.feed_eof()
+            await client._listen(reader, there)
+
         client._heard_at = monotonic() - 1000.0  # of the process before
         assert client.mute_s == 0.0, "there is none"
-        there: Any = SimpleNamespace(write=lambda data: None)
-        client._take(HELLO, there)
+        await hear(HELLO)
         assert client.mute_s < 500.0
         client._heard_at = monotonic() - 1000.0
         assert client.mute_s >= 1000.0, "whoever comes would wait"
         lone = asyncio.create_task(ask(client, 1))
         await asyncio.sleep(0)
-        assert client.mute_s == 0.0, "one that is waited for harms nobody"
+        assert client.mute_s >= 1000.0, "one that has not begun is no reason for silence"
+        await hear(messages.Began(list(client._open)))
+        client._heard_at = monotonic() - 1000.0
+        assert client.mute_s == 0.0, "one that runs and is waited for harms nobody"
         other = asyncio.create_task(ask(client, 2))
         await asyncio.sleep(0)
         assert client.mute_s >= 1000.0
+        (key, _) = client._open
+        await hear(messages.Done(key, {"x": Array("UINT8", (1, 1), b"\1")}))
+        assert await lone == 1
+        assert client.mute_s < 500.0, "an answer is a word too"
         await client.close()
-        for one in (lone, other):
-            with pytest.raises(ResourceError):
-                await one
+        with pytest.raises(ResourceError):
+            await other
 
     asyncio.run(run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -212,6 +213,41 @@ def test_a_callable_that_cannot_be_served_is_refused(
 ) -> None:
     with pytest.raises(UsageError, match=said) as caught:
         Model(Servable(fn, {name: TensorSpec("FP32", (-1, 4)) for name in inputs})).warm()
+    assert caught.value.code == "OST6052"
+
+
+SPEC = TensorSpec("FP32", (-1, 4))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("fn", 3, "fn is 3, a int"),
+        ("inputs", SPEC, "inputs is TensorSpec.*TensorSpec"),
+        ("inputs", {}, "inputs is {}, a dict"),
+        ("inputs", {"x": (-1, 4)}, "inputs is .*a dict"),
+        ("inputs", {0: SPEC}, "inputs is .*a dict"),
+        ("inputs", ("x",), "inputs is .*a tuple"),
+        ("outputs", {"y": SPEC}, "outputs is .*a dict"),
+        ("outputs", "logits", "outputs is 'logits', a str"),
+        ("outputs", (SPEC,), "outputs is .*a tuple"),
+        ("outputs", {"a", "b"}, "outputs is .*a set"),
+        ("outputs", None, "outputs is None"),
+        ("batch_sizes", 8, "batch_sizes is 8, a int"),
+        ("batch_sizes", (), "batch_sizes is ()"),
+        ("batch_sizes", (0, 1), "batch_sizes is "),
+        ("batch_sizes", ("1",), "batch_sizes is "),
+        ("version", 7, "version is 7, a int"),
+        ("warm", {"x": (4,)}, "warm is .*a dict"),
+        ("warm", [{"y": (4,)}], "warm is .*a list"),
+        ("warm", [{"x": 4}], "warm is .*a list"),
+        ("warm", [{"x": (1, 4)}], "warm is .*a list"),
+    ],
+)
+def test_a_declaration_of_a_wrong_type_is_refused(field: str, value: object, said: str) -> None:
+    fields: dict[str, Any] = {"fn": lambda x: x, "inputs": {"x": SPEC}, field: value}
+    with pytest.raises(UsageError, match=said) as caught:
+        Servable(**fields)
     assert caught.value.code == "OST6052"
 
 

@@ -169,6 +169,21 @@ def test_a_request_that_hangs_costs_neither_its_company_nor_who_waits_behind_it(
 
 
 @pytest.mark.slow
+def test_a_process_that_is_stopped_is_replaced_though_requests_come_one_at_a_time() -> None:
+    async def run() -> None:
+        path, limits = "serve.callable.small_models:scaled", Limits(max_delay_s=0.0)
+        async with served(path, limits=limits, hang_s=5.0) as client:
+            stopped = (await client.numbers()).pid
+            os.kill(stopped, signal.SIGSTOP)
+            with pytest.raises(ResourceError, match="not answered within"):
+                await client.infer(row(1, 0, 0, 0), timeout_s=0.1)
+            assert await asyncio.wait_for(answer(client, 1, 1, 1, 1), 200) == [1, 2, 3, 4]
+            assert (await client.numbers()).pid != stopped
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow
 def test_front_ends_share_a_process_and_one_goes_on_when_the_other_ends(tmp_path: Path) -> None:
     async def run() -> None:
         shared = {"limits": Limits(max_delay_s=0.0), "share": tmp_path / "model.sock"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -74,10 +75,10 @@ def read_settings(start: Path) -> Settings:
     Raises:
         UsageError: OST7002, the section says something that is not understood.
     """
-    folder = start.resolve()
+    folder = Path(os.path.realpath(start))  # `resolve` raises on a link that leads to itself
     for place in (folder, *folder.parents):
         file = place / "pyproject.toml"
-        if file.is_file():
+        if os.path.isfile(file):  # one that may not be looked at is none
             return _from_file(file)
     return Settings()
 

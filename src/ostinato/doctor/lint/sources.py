@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import stat
 import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -57,15 +58,22 @@ def find_sources(
     found: dict[str, Source] = {}
     problems: list[Problem] = []
     for path in paths:
-        if not path.exists():
+        try:
+            mode = path.stat().st_mode
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             raise UsageError(
                 f"there is nothing at {path}",
                 code="OST7000",
                 remedy="name a Python file, or a folder that holds some",
-            )
-        if path.is_dir():
+            ) from None
+        except OSError as error:  # a link that leads to itself, a folder without rights
+            problems.append(Problem(str(path), 1, error.strerror or "it cannot be looked at"))
+            continue
+        if stat.S_ISDIR(mode):
             for file in walk(path, exclude, problems):
                 found.setdefault(os.path.realpath(file), _source(file))
+        elif not stat.S_ISREG(mode):  # opening a pipe would wait for whoever writes to it
+            problems.append(Problem(str(path), 1, "it is a pipe, a socket or a device, no file"))
         elif path.suffix == ".ipynb":
             problems.append(Problem(str(path), 1, "notebooks are not read"))
         else:

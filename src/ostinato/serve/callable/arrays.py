@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from numbers import Integral
 from types import MappingProxyType
 from typing import Final
 
@@ -73,6 +74,14 @@ class Array(msgspec.Struct, frozen=True, array_like=True):
 Arrays = Mapping[str, Array]
 
 
+def _is_shape(shape: object) -> bool:
+    return (
+        isinstance(shape, Sequence)
+        and all(isinstance(size, Integral) and int(size) >= -1 for size in shape)
+        and [*shape[:1]] == [-1]
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
     """What a model says of one of its tensors.
@@ -90,15 +99,16 @@ class TensorSpec:
     shape: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if self.datatype not in ITEM_BYTES:
+        if not isinstance(self.datatype, str) or self.datatype not in ITEM_BYTES:
             raise UsageError(
                 f"there is no tensor datatype {self.datatype!r}",
                 code="OST6052",
                 remedy=f"declare one of {', '.join(ITEM_BYTES)}",
             )
-        if not self.shape or self.shape[0] != -1 or any(size < -1 for size in self.shape):
+        if not _is_shape(self.shape):
             raise UsageError(
-                f"a tensor's shape must begin with -1, for the rows of a batch, got {self.shape}",
+                f"a tensor's shape must be whole numbers and begin with -1, for the rows of a "
+                f"batch, got {self.shape!r}",
                 code="OST6052",
                 remedy="declare a shape such as (-1, 3, 224, 224)",
             )

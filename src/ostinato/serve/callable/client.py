@@ -116,9 +116,11 @@ class CallableClient:
         """How long the process has said nothing and kept others waiting; 0: it keeps nobody.
 
         Not even how it stands, which it tells whatever its model does: something there holds
-        Python's lock. Others are those of `Batcher.stuck_s`: a lone request harms nobody.
+        Python's lock, or the process is stopped. Others are those of `Batcher.stuck_s`: a lone
+        request that runs harms nobody. One that has not begun does not run: it is kept itself.
         """
-        if self._writer is None or self._waiting == 1:
+        waiting = [one for one in self._open.values() if isinstance(one.message, messages.Infer)]
+        if self._writer is None or (len(waiting) == 1 and waiting[0].runs):
             return 0.0
         return monotonic() - self._heard_at
 
@@ -228,7 +230,6 @@ class CallableClient:
             else:
                 with contextlib.suppress(OstinatoError):  # it is gone: the next one is asked
                     self._running_s = (await self.numbers()).running_s
-                    self._heard_at = monotonic()
             await asyncio.sleep(_BEAT_S)
 
     async def _stay_connected(self) -> None:
@@ -250,6 +251,7 @@ class CallableClient:
     async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         frames = messages.to_front()
         while data := await reader.read(_READ_BYTES):
+            self._heard_at = monotonic()
             for frame in frames.feed(data):
                 for message in frame:
                     self._take(message, writer)
@@ -259,7 +261,6 @@ class CallableClient:
             case messages.Hello(description):
                 self._description = description
                 self._writer = writer
-                self._heard_at = monotonic()  # of the last one nothing was heard for long
                 self.greetings += 1
                 self._known.set()
                 for asked in sorted(self._open.values(), key=lambda one: one.strikes):
