@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ostinato.graphs.computed_names import computes_globals, strings_in
 from ostinato.graphs.places import PLAIN
 from ostinato.graphs.reading import names_read, variables_read
+from ostinato.graphs.source_lines import is_own
 
 # All that is sure to be no part of something else.
 _LONE = (PLAIN, Tensor, nn.Module)
@@ -48,8 +49,11 @@ def modules_found(function: types.FunctionType) -> Iterator[types.ModuleType]:
 def modules_imported(function: types.FunctionType) -> set[str]:
     """Return the names of the modules that `import` in its code may mean.
 
-    `import a.b` binds `a`; `from a import b` may mean the module `a.b`.
+    `import a.b` binds `a`; `from a import b` may mean the module `a.b`. Those of installed packages
+    import a good deal for themselves: what is asked for is what users write.
     """
+    if not is_own(function.__code__.co_filename):
+        return set()
     package = function.__globals__.get("__package__")
     return set(_imported(function.__code__, package if isinstance(package, str) else ""))
 

@@ -44,7 +44,8 @@ from ostinato.graphs.reach_objects import (
     open_subclass,
 )
 from ostinato.graphs.reached import Reach
-from ostinato.graphs.reading import ANY_NAME, ENTRIES
+from ostinato.graphs.reading import ANY_NAME, ENTRIES, names_stored
+from ostinato.graphs.source_lines import is_own
 from ostinato.graphs.trail import Trail
 
 __all__ = ["Reach", "reach"]
@@ -135,6 +136,11 @@ def _open(trail: Trail, value: Any, name: str) -> None:
             trail.add(each, name)
 
 
+def _stored_by_users(found: Reach) -> set[str]:
+    users = (each.__code__ for each in found.functions if is_own(each.__code__.co_filename))
+    return set().union(*map(names_stored, users)) - {ANY_NAME, ENTRIES}
+
+
 def _settled(trail: Trail) -> Reach:
     """Keep what the code may read: only at the end is it known which names it reads, and whose."""
     found, read = trail.found, trail.found.names
@@ -146,7 +152,7 @@ def _settled(trail: Trail) -> Reach:
     found.stored += [
         Place(vars(module), name, vars(module).get(name, ABSENT), f"{module.__name__}.{name}")
         for module in trail.library_modules
-        for name in sorted(found.stores - {ANY_NAME, ENTRIES})
+        for name in sorted(_stored_by_users(found))
     ]
     found.read_environment()
     found.iterators = [each for each in found.iterators if found.may_name(each[0])]

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from ostinato.graphs.source_lines import line_at
+from ostinato.graphs.source_lines import is_own, line_at
 
 _STORES = frozenset({"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF", "DELETE_ATTR", "DELETE_GLOBAL"})
 _BY_STRING = frozenset({"getattr", "hasattr", "setattr", "attrgetter", "methodcaller",
@@ -22,17 +22,18 @@ _BY_STRING = frozenset({"getattr", "hasattr", "setattr", "attrgetter", "methodca
 _FIELD = re.compile(r"\.(\w+)")
 
 
-_READS_A_NAME = ("LOAD_", "IMPORT_FROM")
-
-
 @functools.cache
 def names_read(code: types.CodeType) -> frozenset[str]:
-    """Return the global and attribute names that `code`, and code nested in it, load or import."""
+    """Return the global and attribute names that `code`, and code nested in it, load.
+
+    And those that the user's own code imports from modules.
+    """
+    reading = ("LOAD_", "IMPORT_FROM") if is_own(code.co_filename) else "LOAD_"
     names: set[str] = set()
     given: object = None
     for instruction in dis.get_instructions(code):
         # Not by a list: Python 3.12 has one more in class bodies, and later ones may have others.
-        if instruction.opcode in dis.hasname and instruction.opname.startswith(_READS_A_NAME):
+        if instruction.opcode in dis.hasname and instruction.opname.startswith(reading):
             names.add(instruction.argval)
         elif instruction.opname == "MATCH_CLASS" and isinstance(given, tuple):
             names.update(given, ("__match_args__",) if instruction.arg else ())

@@ -80,6 +80,11 @@ def is_users(filename: str) -> bool:
     return not filename.startswith((_TORCH, _OSTINATO, "<frozen", "<ostinato"))
 
 
+def is_own(filename: str) -> bool:
+    """Whether a file is the user's own: of no installed package either."""
+    return is_users(filename) and _INSTALLED not in filename
+
+
 def line_at(filename: str, line: int) -> str:
     """Return a line of source as "model.py:88 `x.item()`"."""
     place = f"{os.path.basename(filename)}:{line}"

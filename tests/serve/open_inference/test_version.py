@@ -7,6 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
+pytest.importorskip("openai", reason="needs openai")
+pytest.importorskip("tritonclient", reason="needs tritonclient")
+
 from ostinato.errors import ResourceError
 from ostinato.serve.features import _fixed_model
 from ostinato.serve.services import Services
