@@ -140,3 +140,23 @@ def test_a_module_that_is_not_there_hinders_no_replay(device: torch.device) -> N
     for _ in range(3):
         g(x)
     check_replay(g, x)
+
+
+def test_a_module_that_loads_its_parts_when_asked_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ask(name: str) -> object:
+        raise RuntimeError(f"asked for {name}")
+
+    monkeypatch.setitem(vars(elsewhere), "__getattr__", ask)
+
+    def step(x: Tensor) -> Tensor:
+        if x.dim() > 1:
+            from graphs.elsewhere import nothing_there  # type: ignore[attr-defined]
+
+            return x * nothing_there
+        return x * 2
+
+    g = graphed(step, admit_after=1, backend="tape")
+    g(torch.ones(3))
+    check_replay(g, torch.ones(3))

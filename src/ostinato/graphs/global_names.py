@@ -61,11 +61,14 @@ def modules_imported(function: types.FunctionType) -> set[str]:
 def imports_to_come(function: types.FunctionType) -> list[str]:
     """Return the modules that its code imports and that nobody has imported yet."""
     return sorted(
-        name
-        for name in modules_imported(function) - sys.modules.keys()
-        # `from a import b` where `a` has a `b` imports no module of that name.
-        if not hasattr(sys.modules.get(name.rpartition(".")[0]), name.rpartition(".")[2])
+        name for name in modules_imported(function) - sys.modules.keys() if not _is_a_part(name)
     )
+
+
+def _is_a_part(name: str) -> bool:
+    """Whether `from a import b` means what `a` holds; not asked of `a`, which might import it."""
+    outer, _, part = name.rpartition(".")
+    return part in getattr(sys.modules.get(outer), "__dict__", ())
 
 
 def _imported(code: types.CodeType, package: str) -> Iterator[str]:

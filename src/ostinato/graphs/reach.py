@@ -149,10 +149,11 @@ def _settled(trail: Trail) -> Reach:
     ]
     for names in trail.read_by.values():
         read |= names
+    stored = sorted(_stored_by_users(found)) if trail.library_modules else ()
     found.stored += [
         Place(vars(module), name, vars(module).get(name, ABSENT), f"{module.__name__}.{name}")
         for module in trail.library_modules
-        for name in sorted(_stored_by_users(found))
+        for name in stored
     ]
     found.read_environment()
     found.iterators = [each for each in found.iterators if found.may_name(each[0])]

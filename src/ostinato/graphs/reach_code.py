@@ -155,9 +155,9 @@ def open_python_module(trail: Trail, module: types.ModuleType) -> None:
     entries = vars(module)
     trail.found.holders.append((module.__name__, entries))
     trail.found.sizes.append(Size(entries, f"{module.__name__}.", frozenset(entries)))
-    for key, held in list(vars(module).items()):
+    for key, held in list(entries.items()):
         if isinstance(key, str) and isinstance(held, PLAIN) and not key.startswith("__"):
-            trail.attribute(vars(module), key, held, f"{module.__name__}.{key}")
+            trail.attribute(entries, key, held, f"{module.__name__}.{key}")
 
 
 def open_parts(trail: Trail, module: types.ModuleType) -> None:
