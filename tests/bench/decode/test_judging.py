@@ -8,6 +8,7 @@ import pytest
 
 from ostinato.bench.claims import Verdict
 from ostinato.bench.decode import DecodeResult, DecodeRow, claims_of, read_result, regressions
+from ostinato.bench.decode.parts import Rates
 from ostinato.bench.decode.rows import KernelTime
 from ostinato.bench.decode.tables import as_text
 from ostinato.errors import UsageError
@@ -26,7 +27,7 @@ ROW = DecodeRow(
 
 
 def result(*rows: DecodeRow) -> DecodeResult:
-    return DecodeResult({"date": "2026-11-29"}, 4.2, {}, rows)
+    return DecodeResult({"date": "2026-11-29"}, Rates(4.2, 750.0), {}, rows)
 
 
 def changed(**values: float) -> DecodeRow:
@@ -97,7 +98,7 @@ def test_the_table_states_the_floor_and_how_much_of_it_is_reached() -> None:
 def test_other_engines_and_toys_are_not_judged() -> None:
     other = DecodeRow("transformers", "llama3-8b", 1, tpot_ms=40.0)
     assert claims_of(result(other)) == ()
-    toy = DecodeResult({"options": {"is_tiny": True}}, 0.0, {}, (ROW,))
+    toy = DecodeResult({"options": {"is_tiny": True}}, Rates(), {}, (ROW,))
     assert claims_of(toy) == ()
     assert "claims" not in as_text(toy)
 

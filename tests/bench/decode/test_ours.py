@@ -8,6 +8,7 @@ import pytest
 
 from ostinato.bench.decode.models import TINY
 from ostinato.bench.decode.ours import Work, measure_ours
+from ostinato.bench.decode.parts import Rates
 from ostinato.bench.decode.rows import DecodeRow
 
 WORK = Work(prompt=6, new=3, firsts=1, wholes=1)
@@ -28,7 +29,7 @@ def rows(**options: Any) -> tuple[list[DecodeRow], dict[str, Any]]:
         (1, 2),
         WORK,
         options={"device": "cpu", **options},
-        read_tb_s=1e-3,
+        rates=Rates(read_tb_s=1e-3),
         with_kernels=False,
         note=facts.update,
     )

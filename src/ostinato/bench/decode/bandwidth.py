@@ -1,7 +1,7 @@
-"""How fast this device reads memory: the floor under every decode step is its weights at this rate.
+"""How fast this device reads and multiplies: what a decode step takes at the least.
 
-The best of three kernels is taken: a reduction, and a matrix times a vector, by the library and as
-the engine itself computes a step of one row.
+Of reading the best of three kernels is taken: a reduction, and a matrix times a vector, by the
+library and as the engine itself computes a step of one row.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _BYTES = 4 << 30
 _ROWS = 1 << 18
+_SIDE = 8192
 
 
 def read_tb_s(device: torch.device) -> float:
@@ -33,6 +34,17 @@ def read_tb_s(device: torch.device) -> float:
         if can_fuse(device):
             reads.append(_own_product(matrix, vector))
         return max(_rate(read, device) for read in reads)
+
+
+def products_tflop_s(device: torch.device) -> float:
+    """Return 1e12 sums and products per second of the library, in bfloat16; 0 on a CPU."""
+    if device.type != "cuda":
+        return 0.0
+    # Random, because zeros cost less power, and the chip then runs at a clock that no model sees.
+    a, b = torch.randn(2, _SIDE, _SIDE, dtype=torch.bfloat16, device=device).unbind()
+    with torch.inference_mode():
+        spread = time_us(lambda: a @ b, device=device, repeats=15)
+    return 2 * _SIDE**3 / spread.median_us / 1e6
 
 
 def _own_product(matrix: Tensor, vector: Tensor) -> Callable[[], object]:

@@ -20,6 +20,7 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity
 
 from ostinato import measure
+from ostinato.bench.decode.parts import Part, parts_of
 from ostinato.bench.decode.rows import KernelTime
 
 _LAST = "_settle"
@@ -51,27 +52,31 @@ class Watched:
             to the time to the first token passed before, between and behind them.
         first: The kernels of that, longest first; counts and times are of all of it.
         steps: The kernels of a step, longest first.
+        parts: The same by what they are for, without what passed while they waited.
     """
 
     first_busy_ms: float | None = None
     first: tuple[KernelTime, ...] = ()
     steps: tuple[KernelTime, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
-def kernels_of(first: Callable[[], object], whole: Callable[[], object]) -> Watched:
+def kernels_of(first: Callable[[], object], whole: Callable[[], object], *, layers: int) -> Watched:
     """Profile a batch of answers; nothing is run on a CPU.
 
     Args:
         first: Runs the batch for its first tokens alone.
         whole: Runs the batch.
+        layers: Of the model.
 
-    A kernel that begins before the one ahead has ended is counted from its beginning, the waiting
-    included, so the sum is more than a step takes.
+    In `steps` a kernel that begins before the one ahead has ended is counted from its beginning,
+    the waiting included, so the sum is more than a step takes.
     """
     if not torch.cuda.is_available():
         return Watched()
-    began = _seen(first)
-    return Watched(busy_us(began) / 1e3, _added(began, 1), steps_of(_seen(whole)))
+    began, ran = _seen(first), _seen(whole)
+    parts = parts_of(whole_steps(ran), layers)
+    return Watched(busy_us(began) / 1e3, _added(began, 1), steps_of(ran), parts)
 
 
 def steps_while(run: Callable[[], object]) -> tuple[KernelTime, ...]:
@@ -84,14 +89,19 @@ def steps_of(ran: Sequence[Ran]) -> tuple[KernelTime, ...]:
 
     Steps of which the profiler lost a part do not count.
     """
+    whole = whole_steps(ran)
+    return _added([each for step in whole for each in step], len(whole))
+
+
+def whole_steps(ran: Sequence[Ran]) -> list[list[Ran]]:
+    """Return those steps, each with its kernels in the order in which they began."""
     in_order = sorted(ran, key=lambda each: each.began_us)
     last_prompt = max((at for at, each in enumerate(in_order) if each.name == _PROMPTS), default=-1)
     ends = [at for at, each in enumerate(in_order) if each.name == _LAST and at > last_prompt]
     # What the last prompts ran behind their attention ends with a `_LAST` of its own.
     steps = [in_order[a + 1 : b + 1] for a, b in pairwise(ends)]
     most = max(map(len, steps), default=0)
-    whole = [step for step in steps if len(step) >= _WHOLE * most]
-    return _added([each for step in whole for each in step], len(whole))
+    return [step for step in steps if len(step) >= _WHOLE * most]
 
 
 def busy_us(ran: Iterable[Ran]) -> float:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ostinato.bench.attempt import error_text
 from ostinato.bench.decode.kernels import kernels_of
+from ostinato.bench.decode.parts import Rates, StepSizes, with_floors
 from ostinato.bench.decode.rows import DecodeRow
 from ostinato.llm import Engine, EngineConfig, SamplingParams
 from ostinato.llm.models import DecoderConfig
@@ -52,7 +53,7 @@ def measure_ours(
     work: Work,
     *,
     options: Mapping[str, Any],
-    read_tb_s: float,
+    rates: Rates,
     with_kernels: bool,
     note: Callable[[Mapping[str, Any]], None],
 ) -> Iterator[DecodeRow]:
@@ -61,15 +62,17 @@ def measure_ours(
     Args:
         label: What the engine is called, with these options.
         options: Of the engine.
+        rates: How fast the device reads and multiplies.
         with_kernels: Whether each row says which kernels its steps ran, and for how long.
         note: Is told facts about the model.
     """
     began = perf_counter()
+    decoder = DecoderConfig.from_dict(config)
     try:
         engine = Engine(
             EngineConfig.read(
                 {
-                    "model": DecoderConfig.from_dict(config),
+                    "model": decoder,
                     "load": "dummy",
                     "max_batch": max(batches),
                     "max_model_len": work.prompt + work.new + 32,
@@ -89,10 +92,17 @@ def measure_ours(
         first_s = perf_counter() - began
         engine.wait_warm()
         warm_s = perf_counter() - began
-        floor_ms = engine.read_bytes / read_tb_s / 1e9 if read_tb_s else None
+        floor_ms = engine.read_bytes / rates.read_tb_s / 1e9 if rates.read_tb_s else None
+        sizes = StepSizes.of(
+            decoder,
+            weight_bytes=2 if options.get("quantize", "none") == "none" else 1,
+            cached=work.prompt + work.new / 2,
+        )
         for batch in batches:
             row = _row(engine, label, name, batch, work, chance, floor_ms)
-            yield _with_kernels(row, engine, work, chance) if with_kernels else row
+            if with_kernels:
+                row = _with_kernels(row, engine, work, chance, sizes, rates)
+            yield row
         note(
             {
                 "read_bytes": engine.read_bytes,
@@ -145,14 +155,21 @@ def _row(
     )
 
 
-def _with_kernels(row: DecodeRow, engine: Engine, work: Work, chance: random.Random) -> DecodeRow:
+def _with_kernels(
+    row: DecodeRow,
+    engine: Engine,
+    work: Work,
+    chance: random.Random,
+    sizes: StepSizes,
+    rates: Rates,
+) -> DecodeRow:
     if row.error:
         return row
     try:
         first, whole = (
             partial(_run, engine, row.batch, new, work, chance) for new in (1, work.new + 1)
         )
-        found = kernels_of(first, whole)
+        found = kernels_of(first, whole, layers=sizes.layers)
     except Exception as error:  # noqa: BLE001 - the row's own numbers are good all the same
         return replace(row, setting=f"{row.setting}; no kernels: {error_text(error)}")
     return replace(
@@ -160,6 +177,7 @@ def _with_kernels(row: DecodeRow, engine: Engine, work: Work, chance: random.Ran
         first_busy_ms=found.first_busy_ms,
         first_kernels=found.first,
         kernels=found.steps,
+        parts=with_floors(found.parts, sizes, row.batch, rates),
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ostinato.bench.decode.parts import Part, Rates
 from ostinato.errors import UsageError
 
 OURS = "ostinato"
@@ -43,6 +44,7 @@ class DecodeRow:
         first_busy_ms: Of one such time, how long some kernel ran, where kernels were asked for.
         first_kernels: The kernels of that; counts and times are of all of it, and not per step.
         kernels: What its steps ran, likewise.
+        parts: The same by what it is for, with the bytes moved and the least that they take.
         error: Why there are none.
     """
 
@@ -61,6 +63,7 @@ class DecodeRow:
     first_busy_ms: float | None = None
     first_kernels: tuple[KernelTime, ...] = ()
     kernels: tuple[KernelTime, ...] = ()
+    parts: tuple[Part, ...] = ()
     error: str = ""
 
     @property
@@ -89,12 +92,12 @@ class DecodeResult:
 
     Attributes:
         head: When, where, with which versions and options.
-        read_tb_s: The best read bandwidth of this run, in 1e12 bytes per second; 0 on a CPU.
+        rates: How fast the device reads and multiplies at its best, in this run; 0 on a CPU.
         models: By name: bytes of weights per step, seconds to start, attention backend, memory.
     """
 
     head: Mapping[str, Any]
-    read_tb_s: float = 0.0
+    rates: Rates = field(default_factory=Rates)
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rows: tuple[DecodeRow, ...] = ()
 
@@ -112,7 +115,7 @@ class DecodeResult:
         """Return values that JSON can hold."""
         return {
             **self.head,
-            "read_tb_s": self.read_tb_s,
+            **asdict(self.rates),
             "models": {name: dict(facts) for name, facts in self.models.items()},
             "rows": [row.to_dict() for row in self.rows],
         }
@@ -124,14 +127,15 @@ def read_result(file: Path) -> DecodeResult:
     Raises:
         UsageError: OST4024, it is no such file.
     """
-    known = {one.name for one in fields(DecodeRow)} - {"first_kernels", "kernels"}
+    known = {one.name for one in fields(DecodeRow)} - {"first_kernels", "kernels", "parts"}
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
         rows = tuple(
             DecodeRow(**{key: value for key, value in row.items() if key in known})
             for row in values["rows"]
         )
-        return DecodeResult(values, float(values.get("read_tb_s", 0)), values["models"], rows)
+        rates = Rates(**{each.name: float(values.get(each.name, 0)) for each in fields(Rates)})
+        return DecodeResult(values, rates, values["models"], rows)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UsageError(
             f"{file} is no result of this benchmark: {error!r:.120}",

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from ostinato.bench.attempt import Deadline
-from ostinato.bench.decode.bandwidth import read_tb_s
+from ostinato.bench.decode.bandwidth import products_tflop_s, read_tb_s
 from ostinato.bench.decode.models import MODELS, TINY
 from ostinato.bench.decode.ours import Work, measure_ours
+from ostinato.bench.decode.parts import Rates
 from ostinato.bench.decode.peers import WAYS, measure_peers
 from ostinato.bench.decode.rows import OURS, DecodeResult, DecodeRow
 from ostinato.bench.head import describe_run
@@ -81,11 +82,11 @@ def run_decode(options: DecodeOptions, *, tell: Tell, save: Save) -> DecodeResul
     """
     device = device_named(options.device)
     deadline = Deadline(options.budget_s)
-    tell("how fast memory is read")
-    rate = read_tb_s(device)
+    tell("how fast it reads and multiplies")
+    rates = Rates(read_tb_s(device), products_tflop_s(device))
     asked = {key: value for key, value in asdict(options).items() if key != "engine"}
     head = describe_run(device) | {"benchmark": "decode", "options": asked}
-    result = DecodeResult(head | {"engine_options": dict(options.engine)}, read_tb_s=rate)
+    result = DecodeResult(head | {"engine_options": dict(options.engine)}, rates)
     for name in options.chosen:
         for kind in ("none", *options.quantize):
             result = _ours(name, kind, options, device, deadline, result, tell, save)
@@ -120,7 +121,7 @@ def _ours(
         options.batches,
         _work(options),
         options={"device": str(device), "quantize": quantize, **options.engine},
-        read_tb_s=result.read_tb_s,
+        rates=result.rates,
         with_kernels=options.with_kernels,
         note=facts.update,
     )

@@ -19,13 +19,15 @@ _HEAD = (
     "reached",
     "",
 )
+_PARTS = ("", "kernels", "us", "MB", "floor, us", "lost, us", "")
 
 
 def as_text(result: DecodeResult) -> str:
     """Return the whole result as lines of text."""
     head = result.head
     when = f"{head.get('date')} {head.get('time_utc')} UTC on {head.get('device')}"
-    parts = [f"{when}; reads at {result.read_tb_s:.2f} TB/s"]
+    read, products = result.rates.read_tb_s, result.rates.products_tflop_s
+    parts = [f"{when}; reads at {read:.2f} TB/s, multiplies at {products:.0f} TFLOP/s"]
     for model in dict.fromkeys(row.model for row in result.rows):
         rows = [row for row in result.rows if row.model == model]
         facts = dict(result.models.get(model, {}))
@@ -33,11 +35,33 @@ def as_text(result: DecodeResult) -> str:
         said = ", ".join(f"{key} {value}" for key, value in facts.items())
         title = f"{model}: {weights} read per step; {said}"
         parts.append(title + "\n" + aligned(_HEAD, [_cells(row) for row in rows]))
-        parts += [_kernels(row) for row in rows if row.kernels or row.first_busy_ms is not None]
+        for row in rows:
+            parts += [_parts(row)] if row.parts else []
+            parts += [_kernels(row)] if row.kernels or row.first_busy_ms is not None else []
     claims = claims_of(result)
     if claims:
         parts.append("\n".join(claim_lines(claims)))
     return "\n\n".join(parts)
+
+
+def _parts(row: DecodeRow) -> str:
+    """Say part by part what a step took, and what of it neither bytes nor operations explain."""
+    lines = []
+    for each in row.parts:
+        known = each.floor_us is not None
+        cells = (
+            each.name,
+            f"{each.per_step:.0f}",
+            f"{each.us:.1f}",
+            f"{each.moved / 1e6:.1f}" if known else "-",
+            _number(each.floor_us, ".1f"),
+            f"{each.us - (each.floor_us or 0):.1f}",
+            "",
+        )
+        lines.append(cells)
+    us = sum(each.us for each in row.parts)
+    title = f"{row.engine}, {row.model}, batch {row.batch}: where a step of {us:.0f} us goes\n"
+    return title + aligned(_PARTS, lines)
 
 
 def _kernels(row: DecodeRow) -> str:
