@@ -14,7 +14,7 @@ RERUNS ?= 0
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-SOURCES := pyproject.toml constraints.txt $(wildcard src/ostinato/graphs/*.[ch])
+SOURCES := pyproject.toml constraints.txt $(wildcard src/ostinato/graphs/*.[ch] src/ostinato/doctor/collect/*.[ch])
 
 .DELETE_ON_ERROR:
 .PHONY: help run test pages clean
