@@ -13,12 +13,14 @@ one of the second make one ratio, from which that difference has gone.
 The median over the rounds is what a watch costs, and an interval of 95 % (bootstrap) says how
 surely: the claim, at most 3 % with the default choices, is borne out if all of the interval keeps
 to it, refuted if none of it does, and open otherwise; then the rounds that may settle it are told.
-Rounds within a watch's first second of steps are told apart and judge nothing. Within a block the
-mean counts: looks are rare and dear.
+Of a block the median step counts that was not looked at: whatever interrupts a few says nothing.
+What is rare is added, in the mean over all rounds: what steps take more that are looked at, and
+what the watch's own threads do. The first steps of a thread, which are all looked at, and rounds
+within a watch's first second of steps are told apart and judge nothing.
 
-On a GPU the time of the clock counts. On a CPU it is the time that the whole process had a CPU: the
-threads of the watch are in it, and what else the machine does is not. The file is written every few
-seconds and so is worth reading when the run is cut short.
+On a GPU the time of the clock counts. On a CPU it is the time that the whole process had a CPU, and
+blocks are as long by that time: what else the machine does is in neither. The file is written every
+few seconds and so is worth reading when the run is cut short.
 """
 
 from __future__ import annotations
@@ -39,10 +41,11 @@ from typing import Any, Self
 
 from ostinato.bench.paired import Interval, Standing, beyond, interval, mirrored, narrowing
 from ostinato.device import default_device, describe
+from ostinato.doctor.pace import ALL_OF_THE_FIRST
 from ostinato.measure import Spread
 
 MOST = 0.03
-LEAD_S, BLOCK_S = 0.03, 0.25
+LEAD_S, BLOCK_S = 0.02, 0.12
 """Of a block: what does not count, and what does."""
 EARLY_S = 1.0
 """Until then a watch saves more often; see `doctor/saving.py`."""
@@ -52,6 +55,9 @@ WRITE_S = 5.0
 """So often the file is written, for drawing intervals takes a while."""
 PROGRAMS = ("decode", "waits", "encoder")
 PLAIN, WATCHED = "plain", "watched"
+BY = "step_us"
+RARE = ("looks_us", "sampling_us", "saving_us")
+"""Of a block; see `watch_worker.Block`."""
 
 
 class Process:
@@ -120,9 +126,22 @@ class Round:
     blocks: dict[str, list[dict[str, float]]]
 
     def beyond(self, by: str) -> float:
-        """Return what watched blocks took beyond plain ones."""
+        """Return what watched blocks took beyond plain ones, in each step."""
         of, base = ([each[by] for each in self.blocks[kind]] for kind in (WATCHED, PLAIN))
         return beyond(of, base)
+
+
+def rarely(rounds: Sequence[Round], by: str) -> float:
+    """Return what is not in each step, in the mean over all rounds, as a share of a plain one."""
+    taken, whole = (
+        [
+            sum(block.get(name, 0.0) for name in names)
+            for each in rounds
+            for block in each.blocks[of]
+        ]
+        for of, names in ((WATCHED, RARE), (PLAIN, (by,)))
+    )
+    return fmean(taken) / fmean(whole)
 
 
 @dataclass(slots=True)
@@ -134,6 +153,7 @@ class Program:
         lead, steps: Steps of a block that do not count, and that do.
         age_s: For how long blocks have run within the watch that is on.
         started_us, stopped_us: What that took, each time.
+        first: The blocks of the steps that a watch begins with and looks at one by one.
     """
 
     name: str
@@ -145,6 +165,7 @@ class Program:
     rounds: list[Round] = field(default_factory=list)
     started_us: list[float] = field(default_factory=list)
     stopped_us: list[float] = field(default_factory=list)
+    first: list[dict[str, float]] = field(default_factory=list)
 
     def settle(self, scale: float) -> None:
         """Hear of both processes how long a step is, and choose the blocks."""
@@ -156,9 +177,11 @@ class Program:
         )
 
     def watch(self, half: int, how: str) -> None:
-        """Begin to watch one of the two."""
-        self.started_us.append(self.pair[1 - half].tell(do="watch", how=how)["us"])
-        self.age_s = 0.0
+        """Begin to watch one of the two, and let the steps pass that are all looked at."""
+        watched = self.pair[1 - half]
+        self.started_us.append(watched.tell(do="watch", how=how)["us"])
+        self.first.append(watched.tell(do="block", lead=0, steps=ALL_OF_THE_FIRST))
+        self.age_s = self.first[-1]["age_s"]
 
     def unwatch(self, half: int) -> None:
         """End that."""
@@ -201,12 +224,16 @@ def summary(program: Program, by: str, early_s: float) -> dict[str, Any]:
             | {"mean_us": fmean(block[name] for block in blocks)}
             for name in (blocks[0] if blocks else ())
         }
+    if program.first:
+        found["first"] = fmean(block[by] for block in program.first)
     for when, rounds in (("late", late), ("early", early)):
-        ratios = crossed(rounds, by)
+        rare = rarely(rounds, by) if rounds else 0.0
+        ratios = [ratio + rare for ratio in crossed(rounds, by)]
         if ratios:
             overhead = interval(ratios)
             found[when] = {
                 "overhead": asdict(overhead),
+                "rare": rare,
                 "standing": overhead.standing(MOST),
                 "rounds_to_settle": overhead.rounds_to_settle(MOST),
                 "narrowing": [asdict(each) for each in narrowing(ratios)],
@@ -237,9 +264,11 @@ def told(name: str, found: dict[str, Any], by: str) -> Iterator[str]:
     if found[WATCHED]:
         plain, watched = found[PLAIN], found[WATCHED]
         yield (
-            f"  {plain[by]['median_us']:.1f} and {watched[by]['median_us']:.1f} us a step; its "
-            f"threads: looking {watched['sampling_us']['mean_us']:.1f} us, saving "
-            f"{watched['saving_us']['mean_us']:.1f} us"
+            f"  {plain[by]['median_us']:.1f} and {watched[by]['median_us']:.1f} us a step; looks "
+            f"{watched['looks_us']['mean_us']:.1f} us, its threads: sampling "
+            f"{watched['sampling_us']['mean_us']:.1f} us, saving "
+            f"{watched['saving_us']['mean_us']:.1f} us; each of its first {ALL_OF_THE_FIRST} steps "
+            f"{found['first']:.1f} us"
         )
 
 
@@ -265,8 +294,9 @@ def main(words: Sequence[str] | None = None) -> None:
         for program in everything:
             program.settle(0.02 if options.tiny else 1.0)
         device = default_device()
-        by = "cpu_us" if device.type == "cpu" or options.tiny else "wall_us"
-        document = {"machine": describe(device).to_dict(), "most": MOST, "by": by}
+        by = BY
+        clock = "CPU time" if device.type == "cpu" or options.tiny else "time by the clock"
+        document = {"machine": describe(device).to_dict(), "most": MOST, "by": clock}
         document |= {"how": options.how, "early_s": options.early_s, "is_tiny": options.tiny}
         found: dict[str, Any] = {}
         number = 0
@@ -290,7 +320,7 @@ def main(words: Sequence[str] | None = None) -> None:
             write(options.out, {**document, "programs": found})
             for program in everything:
                 program.unwatch(half)
-    sys.stdout.write(f"{by} of a step; a watch may cost {MOST:.0%}\n")
+    sys.stdout.write(f"{clock} of a step; a watch may cost {MOST:.0%}\n")
     for name, entry in found.items():
         sys.stdout.write("\n".join(told(name, entry, by)) + "\n")
     sys.stdout.write(f"at most {MOST:.0%} of a step, in all of them: {worst(found)}\n")

@@ -10,9 +10,10 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
@@ -33,12 +34,18 @@ class Block:
     """One block of steps, per step.
 
     Attributes:
-        cpu_us: How long the process had a CPU, all of its threads together.
-        sampling_us, saving_us: Of that, the two threads of the watch.
+        wall_us: By the clock; the mean.
+        cpu_us: How long the process had a CPU, all of its threads together; the mean.
+        step_us: The median of those that a watch passed over, of all where it did of none: on a GPU
+            by the clock, on a CPU by the CPU time of the process.
+        looks_us: What those that it looked at took beyond that; the median, spread over all.
+        sampling_us, saving_us: Of the CPU time, the two threads of the watch.
     """
 
     wall_us: float
     cpu_us: float
+    step_us: float
+    looks_us: float = 0.0
     sampling_us: float = 0.0
     saving_us: float = 0.0
 
@@ -55,6 +62,7 @@ class Worker:
         self._sampling: set[str] = set()
         self._saving: set[str] = set()
         self._began_s = 0.0
+        self._time = process_time if device.type == "cpu" else perf_counter
 
     def obey(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """Do what an order says, and return what came of it."""
@@ -77,14 +85,22 @@ class Worker:
         wait_for(self._device)
         groups = (self._sampling, self._saving)
         before = [sum(map(had_us, group)) for group in groups]
-        began, worked = perf_counter(), process_time()
+        times, time = [], self._time
+        began, worked, since = perf_counter(), process_time(), time()
         for _ in range(steps):
             self._step()
+            now = time()
+            times.append(((now - since) * 1e6, self._looked()))
+            since = now
         wait_for(self._device)
         passed, had = perf_counter() - began, process_time() - worked
         theirs = [sum(map(had_us, group)) for group in groups]
         per_step = [(b - a) / steps for a, b in zip(before, theirs, strict=True)]
-        return Block(passed * 1e6 / steps, had * 1e6 / steps, *per_step)
+        return Block(passed * 1e6 / steps, had * 1e6 / steps, *apart(times), *per_step)
+
+    def _looked(self) -> bool:
+        """Return whether the step that was just made is one that the watch looks at."""
+        return self._watch is not None and self._watch._notebook.here.looks
 
     def _start(self, *, is_saved: bool) -> None:
         before = threads()
@@ -105,6 +121,20 @@ class Worker:
         self._sampling, self._saving = set(), set()
 
 
+def apart(times: Sequence[tuple[float, bool]]) -> tuple[float, float]:
+    """Return how long a step is that was passed over, and what looks take, a step.
+
+    Args:
+        times: Of each step, in us, and whether it was looked at.
+    """
+    passed_over = [us for us, looked in times if not looked]
+    looked_at = [us for us, looked in times if looked]
+    if not passed_over or not looked_at:
+        return median(passed_over or looked_at), 0.0
+    step_us = median(passed_over)
+    return step_us, (median(looked_at) - step_us) * len(looked_at) / len(times)
+
+
 def threads() -> set[str]:
     """Return the numbers of this process's threads, where the system tells them."""
     return set(os.listdir(_TASKS)) if _TASKS.exists() else set()
@@ -116,6 +146,15 @@ def had_us(thread: str) -> float:
         return int((_TASKS / thread / "schedstat").read_text().split()[0]) / 1e3
     except (OSError, ValueError, IndexError):
         return 0.0
+
+
+def cpu_us(step: Callable[[], object], steps: int = 8) -> float:
+    """Return how long a step has a CPU, all threads of the process together."""
+    step()
+    worked = process_time()
+    for _ in range(steps):
+        step()
+    return (process_time() - worked) * 1e6 / steps
 
 
 def say(answer: Mapping[str, Any]) -> None:
@@ -142,7 +181,12 @@ def main() -> None:
             return step().tolist()  # type: ignore[attr-defined]
 
         # The fastest of several: on a busy machine one alone makes blocks far too short.
-        step_us = min(time_us(whole, device=device, repeats=4).median_us for _ in range(4))
+        step_us = min(
+            time_us(whole, device=device, repeats=4).median_us
+            if device.type == "cuda"
+            else cpu_us(whole)
+            for _ in range(4)
+        )
         queued_us = min(host_us(step, device=device, repeats=4).median_us for _ in range(4))
         worker = Worker(whole, device, Path(folder), clock)
         bound = "host" if device.type == "cpu" else bound_by(queued_us, step_us)

@@ -47,15 +47,15 @@ def test_two_processes_take_turns_and_all_is_written(
     words = ["--tiny", "--programs", "encoder", "--seconds", "0", "--early-s", "0"]
     overhead.main([*words, "--out", str(out)])
     written = json.loads(out.read_text())
-    assert (written["is_tiny"], written["by"], written["most"]) == (True, "cpu_us", 0.03)
+    assert (written["is_tiny"], written["by"], written["most"]) == (True, "CPU time", 0.03)
     found = written["programs"]["encoder"]
     assert found["rounds"] == 2  # one of either half
     assert len(found["late"]["overheads"]) == 1
     for kind in ("plain", "watched"):
-        assert found[kind]["cpu_us"]["count"] == 4
-        assert found[kind]["cpu_us"]["median_us"] > 0
-    assert found["plain"]["sampling_us"]["median_us"] == 0
-    assert min(found["start_us"], found["stop_us"]) > 0
+        assert found[kind]["step_us"]["count"] == 4
+        assert found[kind]["step_us"]["median_us"] > 0
+    assert found["plain"]["sampling_us"]["median_us"] == found["plain"]["looks_us"]["mean_us"] == 0
+    assert min(found["start_us"], found["stop_us"], found["first"]) > 0
     assert capsys.readouterr().out.endswith("at most 3% of a step, in all of them: open\n")
 
 
@@ -73,7 +73,7 @@ def rounds(overhead: ModuleType, cost: float, *, apart: float = 1.0, count: int 
             first, second = (pace, pace * apart) if half == 0 else (pace * apart, pace)
             blocks = {
                 "plain": [{"us": first * 0.9}, {"us": first * 1.1}],
-                "watched": [{"us": second * (1 + cost)}] * 2,
+                "watched": [{"us": second * (1 + cost)} for _ in range(2)],
             }
             found.append(overhead.Round(half, 9.0, blocks))
     return found
@@ -99,6 +99,20 @@ def test_the_rounds_settle_the_claim(overhead: ModuleType, cost: float, standing
     assert found["late"]["standing"] == standing
     assert [each["rounds"] for each in found["late"]["narrowing"]] == [6, 8]
     assert overhead.worst({"encoder": found}) == standing
+
+
+def test_what_is_rare_counts_though_most_rounds_have_none_of_it(
+    overhead: ModuleType,
+) -> None:
+    given = rounds(overhead, 0.02)
+    for number, each in enumerate(given):
+        saved_us = 0.08 * each.blocks["plain"][0]["us"] / 0.9 if number % 8 == 3 else 0.0
+        for block in each.blocks["watched"]:
+            block |= {"saving_us": saved_us / 2, "looks_us": saved_us / 2}
+    found = overhead.summary(program(overhead, given), "us", early_s=1.0)["late"]
+    # One round of eight has eight percent; its steps are two thirds as long as steps are.
+    assert found["rare"] == pytest.approx(0.08 / 8 * 2 / 3)
+    assert found["overhead"]["middle"] == pytest.approx(0.02 + found["rare"])
 
 
 def test_one_program_that_costs_more_refutes_the_claim_for_all(overhead: ModuleType) -> None:
@@ -141,6 +155,13 @@ def test_the_first_steps_of_a_block_do_not_count(
     monkeypatch.setattr(worker, "perf_counter", lambda: float(len(calls)))
     assert made.block(lead=5, steps=20).wall_us == 1e6  # a second a step, by that clock
     assert len(calls) == 25
+
+
+def test_looks_are_told_apart_from_the_steps_and_spread_over_all(worker: ModuleType) -> None:
+    times = [(100.0, False), (130.0, True), (102.0, False), (5000.0, False), (90.0, False)]
+    assert worker.apart(times) == (101.0, 29.0 / 5)
+    assert worker.apart([(130.0, True), (132.0, True)]) == (131.0, 0.0)
+    assert worker.apart([(100.0, False)]) == (100.0, 0.0)
 
 
 @pytest.mark.parametrize("how", ["saved", "watched"])

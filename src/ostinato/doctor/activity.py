@@ -81,6 +81,7 @@ class Copy:
         us: Time on the copy engine, or of the host where it had to wait.
         pinned: Whether the host's memory was page-locked; None where nobody knows.
         by_size: The same by the size of the step, to see what grows.
+        each_us: Of the latest ones; for the spread.
     """
 
     direction: str
@@ -90,6 +91,7 @@ class Copy:
     us: float
     pinned: bool | None = None
     by_size: tuple[SizedCopy, ...] = ()
+    each_us: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +157,7 @@ class LayoutCopy:
         us: Time of all of them: measured on a CPU, from bytes and bandwidth on a GPU.
         with_copy_us, without_copy_us: One call of the consumer each way, copy included; None where
             nobody tried.
+        each_us: Of the latest copies; for the spread.
     """
 
     op: str
@@ -167,6 +170,7 @@ class LayoutCopy:
     feeds: str = ""
     with_copy_us: float | None = None
     without_copy_us: float | None = None
+    each_us: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

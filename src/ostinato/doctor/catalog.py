@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 
 from ostinato import explain
-from ostinato.doctor.finding import Cost, Finding, Place, Remedy, Safety
+from ostinato.doctor.finding import Basis, Cost, Finding, Place, Remedy, Safety
 from ostinato.errors import UsageError
 
 
@@ -58,13 +58,20 @@ class Rule:
             name=self.name,
             fact=fact,
             place=place,
-            cost=cost,
+            cost=_spread_or_why_not(cost),
             why=self.why,
             remedies=self.remedies if remedies is None else remedies,
             false_alarms=self.false_alarms,
             page=self.page,
             others=_other_lines(place, others),
         )
+
+
+def _spread_or_why_not(cost: Cost | None) -> Cost | None:
+    if cost is None or cost.spread_us is not None or cost.no_spread:
+        return cost
+    is_measured = cost.kind is Basis.MEASURED
+    return replace(cost, no_spread="one measurement" if is_measured else "it is inferred")
 
 
 def _other_lines(place: Place | None, others: tuple[Place, ...]) -> tuple[Place, ...]:

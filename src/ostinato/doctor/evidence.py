@@ -91,6 +91,22 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Looks:
+    """At how many steps the watch looked; it times all, and counts what it sees for the others.
+
+    Attributes:
+        steps: Those looked at, `of` all that ended, of every callable.
+        one_of: Of how many it looked at one in the end.
+        us: What the notes on them took.
+    """
+
+    steps: int
+    of: int
+    one_of: int
+    us: float
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """All that is known of one run.
 
@@ -106,6 +122,7 @@ class Evidence:
             `loop_us` that from the first one's begin to the last one's end.
         before_us, after_us: Time from the begin of the watch to the first step's begin, and from
             the last one's end to the end of the watch; None without steps, or where nobody knows.
+        looks: At how many steps was looked; None where that is not so of a watch.
         problems: What could not be recorded and why, one sentence each.
     """
 
@@ -121,6 +138,7 @@ class Evidence:
     loop_us: float = 0.0
     before_us: float | None = None
     after_us: float | None = None
+    looks: Looks | None = None
     waits: tuple[Wait, ...] = ()
     copies: tuple[Copy, ...] = ()
     lost_gradients: tuple[LostGradient, ...] = ()

@@ -55,7 +55,9 @@ class Cost:
     Attributes:
         us_per_step: None where only the share is known.
         share: Part of the step's time, 0 to 1; None where only the time is known.
-        spread_us: Interquartile range of the cost over the steps; None where it is not known.
+        spread_us, median_us: Interquartile range and median of the times it is made of, each of one
+            `each`, such as "wait"; None where it is not made of several that were timed.
+        no_spread: Why there is none.
         kind: Measured on this run, or inferred from what was measured elsewhere.
         per: What one step is: "step", "token", "request", "call".
         steps: How many steps were seen; 0 where that says nothing.
@@ -65,6 +67,9 @@ class Cost:
     us_per_step: float | None
     share: float | None
     spread_us: float | None = None
+    median_us: float | None = None
+    each: str = ""
+    no_spread: str = ""
     kind: Basis = Basis.MEASURED
     per: str = "step"
     steps: int = 0

@@ -161,6 +161,7 @@ class AttentionUse:
         refusals: torch's own words, where it could be asked.
         times: Measured on copies of the arguments, where somebody tried.
         us: Host time of all calls; device time where a profiler saw it.
+        each_us: Of the latest calls; for the spread.
     """
 
     place: Place | None
@@ -184,3 +185,4 @@ class AttentionUse:
     refusals: tuple[str, ...] = ()
     times: tuple[BackendTime, ...] = ()
     us: float = 0.0
+    each_us: tuple[float, ...] = ()

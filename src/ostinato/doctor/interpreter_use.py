@@ -77,7 +77,7 @@ class LockHeld:
         across: "device", "io" or "await".
         place: Where it waits; `taken` is where the lock was taken, `made` where it was created.
         us: Time of the waits; `blocked_us` the time others then waited for the lock, `blocked` how
-            many times.
+            many times, and each of the latest how long.
     """
 
     across: str
@@ -89,6 +89,7 @@ class LockHeld:
     us: float
     blocked: int = 0
     blocked_us: float = 0.0
+    each_blocked_us: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class LoopBlock:
 
     Attributes:
         op: What it was doing, such as "time.sleep", or the callback's name.
-        us: All of them; `longest_us` the longest.
+        us: All of them; `longest_us` the longest, `each_us` the latest.
     """
 
     op: str
@@ -106,6 +107,7 @@ class LoopBlock:
     us: float
     longest_us: float
     callbacks: int = 0
+    each_us: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

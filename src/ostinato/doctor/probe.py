@@ -6,7 +6,9 @@ would need to know, or says nothing. Each stands in `probes/` in a file named fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from statistics import quantiles
 
 from ostinato.doctor.catalog import Rule
 from ostinato.doctor.evidence import Evidence
@@ -17,6 +19,10 @@ Verdict = Finding | Abstention | None
 Probe = Callable[[Evidence], Verdict]
 
 _ROUNDED = 1.0 + 1e-9
+_SPREADS = 4  # times; fewer have no quartiles
+
+ONE_WINDOW = "one window was profiled"
+"""Why what a profiler saw has no spread."""
 
 ENOUGH_STEPS = 8
 """Fewer steps than this are the warm-up, or say nothing about a loop."""
@@ -31,7 +37,6 @@ def cost_in_steps(
     evidence: Evidence,
     total_us: float,
     *,
-    spread_us: float | None = None,
     basis: Basis = Basis.MEASURED,
     uneven: bool = False,
 ) -> Cost | None:
@@ -52,11 +57,25 @@ def cost_in_steps(
     return Cost(
         us_per_step=us,
         share=min(us / whole_us, 1.0) if measured and whole_us > 0 and not beside else None,
-        spread_us=spread_us,
         kind=basis,
         steps=evidence.steps_seen,
         beside=beside,
     )
+
+
+def with_spread(cost: Cost | None, times_us: Sequence[float], each: str) -> Cost | None:
+    """Return a cost with the median and the spread of the times it is made of.
+
+    Args:
+        each: What one of them is, such as "wait".
+    """
+    if cost is None:
+        return None
+    if len(times_us) < _SPREADS:
+        counted = "nothing was timed by itself" if not times_us else f"{len(times_us)} {each}"
+        return replace(cost, no_spread=counted + "s" * (len(times_us) > 1))
+    first, middle, third = quantiles(times_us, n=4, method="inclusive")
+    return replace(cost, spread_us=third - first, median_us=middle, each=each)
 
 
 def enough_steps(evidence: Evidence) -> bool:
@@ -94,6 +113,13 @@ def cost_words(cost: Cost | None) -> str:
     words += f"; {cost.kind}"
     if cost.steps:
         words += f", {cost.steps} {cost.per}s"
-    if cost.spread_us is not None:
-        words += f", IQR {format_us(cost.spread_us)}"
     return words
+
+
+def spread_words(cost: Cost) -> str:
+    """Return how much a cost varies, or why that is not known."""
+    if cost.spread_us is None:
+        return f"no spread: {cost.no_spread}" if cost.no_spread else ""
+    of = f"each {cost.each}: " if cost.each else ""
+    middle = "" if cost.median_us is None else f"median {format_us(cost.median_us)}, "
+    return f"{of}{middle}IQR {format_us(cost.spread_us)}"

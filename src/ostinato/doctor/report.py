@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ostinato.doctor.evidence import Ending, Evidence
+from ostinato.doctor.evidence import Ending, Evidence, Looks
 from ostinato.doctor.finding import Abstention, Finding
 from ostinato.doctor.interpreter_use import LineUse, ThreadUse
+from ostinato.doctor.pace import SHARE
 from ostinato.doctor.probe import cost_words, percent
 from ostinato.units import format_us
 
@@ -36,6 +37,7 @@ class Report:
             where nobody knows. `outside_at` are the lines at which most of it did.
         before_us, after_us: How long was watched before the first step and after the last one;
             None where nobody knows.
+        looks: At how many steps was looked, where it was not at all of them.
     """
 
     title: str
@@ -56,6 +58,7 @@ class Report:
     outside_at: tuple[LineUse, ...] = ()
     before_us: float | None = None
     after_us: float | None = None
+    looks: Looks | None = None
 
     def __str__(self) -> str:
         from ostinato.doctor.render.text import text  # which reads reports
@@ -94,6 +97,7 @@ def make_report(
         outside_at=_outside_at(evidence),
         before_us=evidence.before_us,
         after_us=evidence.after_us,
+        looks=_thinned(evidence.looks),
     )
 
 
@@ -210,6 +214,21 @@ def around_the_steps(report: Report) -> str:
         if us is not None and us >= _LEAST_SHARE * report.seconds * 1e6
     ]
     return f", of which {' and '.join(told)}" if told else ""
+
+
+def _thinned(looks: Looks | None) -> Looks | None:
+    return looks if looks is not None and looks.one_of > 1 and looks.steps < looks.of else None
+
+
+def what_was_thinned(report: Report) -> str:
+    """Return at how many steps was looked, and why not at all; empty where it was at all."""
+    looks = report.looks
+    if looks is None:
+        return ""
+    return (
+        f"{looks.steps} of {looks.of} steps were looked at, 1 in {looks.one_of} lately: more would "
+        f"take over {percent(SHARE)} of their time; each stands for those passed over"
+    )
 
 
 def _lengths(report: Report) -> str:

@@ -25,12 +25,12 @@ from ostinato.doctor.collect.patches import Patches, without_patches
 from ostinato.doctor.collect.steps import Steps
 from ostinato.doctor.collect.subject import describe_subject
 from ostinato.doctor.diagnose import diagnose
-from ostinato.doctor.evidence import Ending, Evidence, Span
+from ostinato.doctor.evidence import Ending, Evidence
 from ostinato.doctor.raised import text_of
 from ostinato.doctor.report import Report
 from ostinato.errors import UsageError
 
-_SPANS_ON_THE_WAY = 1000  # a save while the program runs takes the GIL from it
+_SPANS_ON_THE_WAY = _STEPS_ON_THE_WAY = 500  # a save while the program runs takes the GIL from it
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Watch:
         if self._evidence is None:
             self._seconds = self._notebook.now_us() / 1e6
             self._release()
-            self._evidence = self._gather(self._notebook.spans())
+            self._evidence = self._gather()
         return self._evidence
 
     def _release(self) -> None:
@@ -112,7 +112,7 @@ class Watch:
         self._patches.leave_child()
         _process.end(self)
 
-    def _gather(self, spans: tuple[Span, ...]) -> Evidence:
+    def _gather(self, most_spans: int | None = None) -> Evidence:
         fields: dict[str, Any] = {}
         collected: list[str] = []
         problems: list[str] = []  # of this time: the next time it may go well
@@ -125,18 +125,22 @@ class Watch:
         return Evidence(
             subject=describe_subject(self._title, self._seconds),
             collected=tuple(collected),
-            spans=spans,
+            spans=self._notebook.spans(most_spans),  # some came with the fields
             problems=(*self._notebook.problems, *problems),
             **fields,
         )
 
     def so_far(self) -> Evidence:
-        """Return what was seen until now, with a short timeline; the watch goes on."""
+        """Return what was seen until now, with the latest steps alone; the watch goes on."""
         if self._evidence is not None:
             return self._evidence
         self._seconds = self._notebook.now_us() / 1e6
-        gathered = self._gather(self._notebook.spans(_SPANS_ON_THE_WAY))
-        return replace(gathered, subject=replace(gathered.subject, ending=Ending.STILL_RUNNING))
+        gathered = self._gather(_SPANS_ON_THE_WAY)
+        return replace(
+            gathered,
+            subject=replace(gathered.subject, ending=Ending.STILL_RUNNING),
+            steps=gathered.steps[-_STEPS_ON_THE_WAY:],
+        )
 
     def ignore_this_thread(self) -> None:
         """Take the calling thread for one of ours: no finding is about it, and no signal for it."""

@@ -21,6 +21,7 @@ def test_a_long_call_on_a_loop_whose_callbacks_are_not_timed_is_a_block() -> Non
     loops.hear_step(LINE, 0, 5 * MS)
     (block,) = loops.fields()["loop_blocks"]
     assert (block.place, block.count, block.longest_us) == (LINE, 2, 80e3)
+    assert block.each_us == (80e3, 60e3)
 
 
 def test_a_callback_that_is_timed_already_is_not_counted_twice() -> None:
@@ -51,3 +52,4 @@ def test_callbacks_that_nobody_looked_at_count_where_their_coroutine_stood() -> 
         ("model.py", "model(x)", 2, 50_000.0),
         ("other.py", "a callback", 1, 70_000.0),
     ]
+    assert blocks[0].each_us == (30_000.0, 50_000.0)

@@ -39,3 +39,11 @@ def test_a_watched_lock_refuses_to_be_copied_with_the_words_of_a_real_one(
     with pytest.raises(TypeError) as watched:
         take(lock)
     assert str(watched.value) == str(real.value)
+
+
+def test_each_wait_for_a_lock_is_timed_by_itself(lock: Any) -> None:
+    with lock:
+        for _ in range(3):
+            assert not lock.acquire(timeout=0.001)
+    assert (lock.blocked, len(lock.each_blocked_us)) == (3, 3)
+    assert sum(lock.each_blocked_us) == pytest.approx(lock.blocked_ns / 1e3)

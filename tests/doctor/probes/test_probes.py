@@ -90,7 +90,7 @@ ATTENTION = AttentionUse(
     capability="9.0",
     backend="math",
 )
-GRAPHED = GraphUse("Model", calls=400, replays=380, captures=2, build_us=40e3)
+GRAPHED = GraphUse("Model", LINE, calls=400, replays=380, captures=2, build_us=40e3)
 RECORDING = RecordingUse("Model#1", "int64[1, 1]", hits=380, eager_us=900.0, replay_us=100.0)
 LINK = Link(5, 16, 5, 16, under_load=True, h2d_gbs=52.0, d2h_gbs=53.0)
 CLOCKS = Clocks(sm_mhz=1980, max_sm_mhz=1980, under_load=True)
@@ -187,7 +187,14 @@ FIRES = {
         "OST206",
         replace(
             GPU,
-            graphs=(replace(GRAPHED, replays=10, eager=(WordCount("host-sync", 390, "at m.py"),)),),
+            graphs=(
+                replace(
+                    GRAPHED,
+                    replays=10,
+                    eager=(WordCount("host-sync", 390, "at m.py"),),
+                    recordings=(RECORDING,),
+                ),
+            ),
         ),
         "replayed in 10 of 400 calls (2.5%); the rest: 390 host-sync (at m.py)",
     ),
@@ -266,13 +273,16 @@ FIRES = {
     "gc": (
         "OST504",
         replace(
-            GPU, gc_pauses=tuple(GcPause(2, 9e3 + i, 2e3, 0, in_step=True) for i in range(5))
+            GPU,
+            gc_pauses=tuple(
+                GcPause(2, 9e3 + i, 2e3, 0, in_step=True, place=LINE) for i in range(5)
+            ),
         ),
         "ran 5 times in the middle of steps",
     ),
     "threads": (
         "OST505",
-        replace(GPU, threads=ThreadPools(4.0, 16, 1, processes=2, runnable_share=0.9)),
+        replace(GPU, threads=ThreadPools(4.0, 16, 1, processes=2, runnable_share=0.9, place=LINE)),
         "2 processes with 16 torch threads want 32 CPUs, and 4 are allowed",
     ),
     "splinters": ("OST601", replace(GPU, allocator=MEMORY), "the largest has 1.0 GiB"),

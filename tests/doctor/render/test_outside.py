@@ -8,7 +8,7 @@ import pytest
 
 from ostinato.doctor.activity import Step
 from ostinato.doctor.diagnose import diagnose
-from ostinato.doctor.evidence import Evidence, Subject
+from ostinato.doctor.evidence import Evidence, Looks, Subject
 from ostinato.doctor.finding import Place
 from ostinato.doctor.interpreter_use import Gil, LineUse, ThreadUse
 from ostinato.doctor.render.html import html_page
@@ -89,6 +89,21 @@ def test_time_before_the_first_step_and_after_the_last_is_told(
     report = diagnose(run)
     assert headline(report).endswith(f"in 2.00 s{said}")
     assert f"watched for <b>2.00 s</b>{said}<" in html_page(report, run)
+
+
+def test_steps_that_were_passed_over_are_told() -> None:
+    run = replace(LOADER, looks=Looks(steps=300, of=5000, one_of=24, us=1e4))
+    said = (
+        "300 of 5000 steps were looked at, 1 in 24 lately: more would take over 0.5% of their "
+        "time; each stands for those passed over"
+    )
+    report = diagnose(run)
+    assert said in " ".join(text(report).split())
+    assert said in html_page(report, run)
+    assert run.looks is not None
+    for all_of_them in (replace(run.looks, one_of=1), replace(run.looks, of=300), None):
+        report = diagnose(replace(run, looks=all_of_them))
+        assert "looked" not in text(report) + html_page(report, run)
 
 
 def test_an_evidence_that_nobody_added_up_says_nothing_either() -> None:

@@ -26,9 +26,10 @@ PLACE = Place("src/model.py", 88, column=9, function="forward", code="mask.any()
 FOUND = RULES["OST101"].finding(
     "the step waits for the device 12 times",
     PLACE,
-    Cost(1900.0, 0.41, spread_us=110.0, steps=50),
+    Cost(1900.0, 0.41, spread_us=110.0, median_us=1850.0, each="wait", steps=50),
     others=(Place("src/other.py", 7),),
 )
+SPREAD = "each wait: median 1.85 ms, IQR 110 us"
 EVIDENCE = Evidence(
     subject=Subject(title="serve.py </script><b>", seconds=2.0, cpu="Xeon", cores=8),
     step_name="Model",
@@ -50,7 +51,7 @@ def test_text_says_fact_place_cost_cause_remedy_and_where_to_read_more() -> None
         "OST101 host-sync-in-step: the step waits for the device 12 times",
         "  where  src/model.py:88 `mask.any().item()` in forward",
         "  also   src/other.py:7",
-        "  cost   1.90 ms a step (41% of the step); measured, 50 steps, IQR 110 us",
+        f"  cost   1.90 ms a step (41% of the step); measured, 50 steps, {SPREAD}",
     ]
     assert block[-1] == "  more   ostinato explain OST101"
     assert max(map(len, lines)) <= 100

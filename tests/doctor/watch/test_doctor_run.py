@@ -224,15 +224,15 @@ def test_an_abort_by_python_keeps_everything(tmp_path: Path) -> None:
     ("seen_s", "cost_s", "pause"),
     [
         (0.1, 0.0001, 0.1),  # soon again
-        (0.4, 0.003, 0.4),  # half may be lost
-        (0.4, 0.02, 2.0),  # dear: a hundred times as long
-        (6.0, 0.03, 6.0),
-        (60.0, 0.02, 5.0),  # its share of the time
-        (60.0, 0.06, 10.0),  # no further apart than that
-        (60.0, 0.3, 30.0),  # but for its hundredth
+        (0.4, 0.001, 0.4),  # half may be lost
+        (0.4, 0.015, 5.0),  # dear: more than three hundred times as long
+        (6.0, 0.015, 6.0),
+        (60.0, 0.01, 5.0),  # its share of the time
+        (60.0, 0.03, 10.0),  # no further apart than that
+        (60.0, 0.3, 100.0),  # but for three thousandths
     ],
 )
-def test_saves_are_near_each_other_at_first_and_take_a_hundredth_at_most(
+def test_saves_are_near_each_other_at_first_and_take_three_thousandths_at_most(
     seen_s: float, cost_s: float, pause: float
 ) -> None:
     assert pause_s(seen_s, cost_s) == pytest.approx(pause)

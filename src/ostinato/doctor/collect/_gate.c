@@ -39,6 +39,7 @@ struct gate {
 /* In which watch nothing is looked at of what this thread does now; 0 is none. A thread that goes on
  * into the next watch is looked at there until that one says otherwise. */
 static _Thread_local unsigned long passes_over_in;
+static _Thread_local unsigned long inside_in; /* in which watch this thread is in a step; 0 is none */
 static unsigned long watch = 1;
 static PyTypeObject *tensor_type;
 static PyObject *boolean, *dtype_name, *is_contiguous_name;
@@ -203,6 +204,21 @@ static PyObject *pass_over(PyObject *module, PyObject *whether) {
     return Py_NewRef(Py_None);
 }
 
+PyDoc_STRVAR(be_inside_doc,
+"be_inside(whether)\n\n"
+"Say that this thread is in a step from now on, or no longer.");
+
+static PyObject *be_inside(PyObject *module, PyObject *whether) {
+    inside_in = whether == Py_True ? watch : 0;
+    return Py_NewRef(Py_None);
+}
+
+PyDoc_STRVAR(is_inside_doc, "is_inside() -> bool\n\nReturn whether this thread is in a step.");
+
+static PyObject *is_inside(PyObject *module, PyObject *unused) {
+    return Py_NewRef(inside_in == watch ? Py_True : Py_False);
+}
+
 PyDoc_STRVAR(begin_doc, "begin()\n\nBegin another watch: every thread is looked at.");
 
 static PyObject *begin(PyObject *module, PyObject *unused) {
@@ -211,8 +227,10 @@ static PyObject *begin(PyObject *module, PyObject *unused) {
 }
 
 static PyMethodDef methods[] = {
+    {"be_inside", be_inside, METH_O, be_inside_doc},
     {"begin", begin, METH_NOARGS, begin_doc},
     {"gate", make, METH_VARARGS, make_doc},
+    {"is_inside", is_inside, METH_NOARGS, is_inside_doc},
     {"pass_over", pass_over, METH_O, pass_over_doc},
     {NULL},
 };

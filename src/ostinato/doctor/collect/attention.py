@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any
 
@@ -20,8 +21,8 @@ from torch.compiler import is_compiling
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ostinato.doctor.collect.gpu_use import is_capturing
-from ostinato.doctor.collect.notebook import Notebook
-from ostinato.doctor.collect.patches import Patches, quietly
+from ostinato.doctor.collect.notebook import MOST_TIMES, Notebook
+from ostinato.doctor.collect.patches import Patches
 from ostinato.doctor.collect.places import place_of, users_frame
 from ostinato.doctor.collect.trials import Quiet, time_us
 from ostinato.doctor.finding import Place
@@ -44,6 +45,7 @@ class _Call:
     facts: dict[str, Any]
     count: int = 0
     ns: int = 0
+    each_us: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_TIMES))
 
 
 class Attention:
@@ -74,7 +76,9 @@ class Attention:
             began = perf_counter_ns()
             result = original(*args, **kwargs)
             ended = perf_counter_ns()
-            quietly(self._note_call, original, args, kwargs, ended - began, sys._getframe(1))
+            self._notebook.note(
+                self._note_call, original, args, kwargs, ended - began, sys._getframe(1)
+            )
             return result
 
         return attention
@@ -106,6 +110,7 @@ class Attention:
         weight = self._notebook.here.weight
         call.count += weight
         call.ns += ns * weight
+        call.each_us.append(ns / 1e3)
         for listener in self.call_listeners:
             listener(original, given)
 
@@ -242,5 +247,6 @@ def _use(call: _Call) -> AttentionUse:
         query=call.query,
         key=call.key,
         us=call.ns / 1e3,
+        each_us=tuple(call.each_us),
         **call.facts,
     )

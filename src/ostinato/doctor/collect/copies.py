@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,8 +18,8 @@ from torch.compiler import is_compiling
 from ostinato.doctor.activity import Copy, SizedCopy
 from ostinato.doctor.collect.gates import CALLER, if_given
 from ostinato.doctor.collect.gpu_use import has_gpu
-from ostinato.doctor.collect.notebook import Notebook
-from ostinato.doctor.collect.patches import Patches, quietly
+from ostinato.doctor.collect.notebook import MOST_TIMES, Notebook
+from ostinato.doctor.collect.patches import Patches
 from ostinato.doctor.collect.places import place_of, users_frame
 from ostinato.doctor.finding import Place
 
@@ -35,6 +36,7 @@ class _Seen:
     bytes: int = 0
     us: float = 0.0
     by_size: dict[int, list[float]] = field(default_factory=dict)
+    each_us: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_TIMES))
 
 
 class Copies:
@@ -70,7 +72,7 @@ class Copies:
             if result is not tensor or (args and isinstance(args[0], Tensor)):
                 took = perf_counter_ns() - began
                 source = args[0] if result is tensor else tensor
-                quietly(self._note, source, result, took, sys._getframe(caller))
+                self._notebook.note(self._note, source, result, took, sys._getframe(caller))
             return result
 
         return moving
@@ -93,6 +95,7 @@ class Copies:
         seen.count += weight
         seen.bytes += weight * size
         seen.us += weight * ns / 1e3
+        seen.each_us.append(ns / 1e3)
         if rows in seen.by_size or len(seen.by_size) < _MOST_SIZES:
             entry = seen.by_size.setdefault(rows, [0, 0, 0.0])
             entry[0] += weight
@@ -109,6 +112,7 @@ class Copies:
                 bytes=seen.bytes,
                 us=seen.us,
                 pinned=seen.pinned,
+                each_us=tuple(seen.each_us),
                 by_size=tuple(
                     SizedCopy(size, int(n), int(total), us)
                     for size, (n, total, us) in sorted(seen.by_size.items())

@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio.events
 import sys
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
-from ostinato.doctor.collect.notebook import Notebook
+from ostinato.doctor.collect.notebook import MOST_TIMES, Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
 from ostinato.doctor.collect.places import bare_place, place_at, users_frame
 from ostinato.doctor.collect.thread_times import ThreadTimes
@@ -43,8 +43,10 @@ class _Seen:
     count: int = 0
     us: float = 0.0
     longest_us: float = 0.0
+    each_us: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_TIMES))
 
     def add(self, other: _Seen) -> None:
+        self.each_us.extend(other.each_us)
         self.count += other.count
         self.us += other.us
         self.longest_us = max(self.longest_us, other.longest_us)
@@ -126,7 +128,7 @@ class EventLoops:
     def _count(self, place: Place | None, began_ns: int, took_ns: int) -> None:
         us = took_ns / 1e3
         seen = self._seen.setdefault(place, _Seen(op=_words(place), place=place))
-        seen.add(_Seen(seen.op, place, 1, us, us))
+        seen.add(_Seen(seen.op, place, 1, us, us, deque((us,))))
         self._notebook.span("loop", seen.op, self._notebook.since_us(began_ns), us)
 
     def fields(self) -> dict[str, Any]:
@@ -143,7 +145,7 @@ class EventLoops:
             line = ("", 0) if at is None else (at.path, at.line)
             by_line.setdefault(line, _Seen(op=_words(at), place=at)).add(seen)
         blocks = [
-            LoopBlock(s.op, s.place, s.count, s.us, s.longest_us, callbacks)
+            LoopBlock(s.op, s.place, s.count, s.us, s.longest_us, callbacks, tuple(s.each_us))
             for s in by_line.values()
         ]
         return {"loop_blocks": tuple(sorted(blocks, key=lambda block: -block.us))}

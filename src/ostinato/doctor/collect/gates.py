@@ -74,6 +74,17 @@ def pass_over(whether: bool) -> None:
         _native.pass_over(whether)
 
 
+def be_inside(whether: bool) -> None:
+    """Say that this thread is in a step from now on, or no longer."""
+    if _native is not None:
+        _native.be_inside(whether)
+
+
+def asks_inside(in_python: Callable[[], bool]) -> Callable[[], bool]:
+    """Return what tells whether the thread that asks is in a step; `in_python` where C does not."""
+    return in_python if _native is None else _native.is_inside
+
+
 def gate(question: Question, original: Any, look: Any, kinds: tuple[type, ...] = ()) -> Any:
     """Return what answers by `look` where a call is worth it, and by `original` elsewhere."""
     if _native is not None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ostinato.doctor.activity import LostGradient
 from ostinato.doctor.collect.notebook import Notebook
-from ostinato.doctor.collect.patches import Patches, quietly
+from ostinato.doctor.collect.patches import Patches
 from ostinato.doctor.collect.places import place_of, users_frame
 from ostinato.doctor.finding import Place
 
@@ -89,7 +89,7 @@ class Gradients:
         def arithmetic(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             if len(args) > 1 and type(args[1]) in (float, int) and threads.mine.looks:
-                quietly(self._look, args[1], result, sys._getframe(1))
+                self._notebook.note(self._look, args[1], result, sys._getframe(1))
             return result
 
         return arithmetic

@@ -19,8 +19,8 @@ from torch.compiler import is_compiling
 
 from ostinato.doctor.activity import LayoutCopy
 from ostinato.doctor.collect.gates import CALLER, if_loose
-from ostinato.doctor.collect.notebook import Notebook
-from ostinato.doctor.collect.patches import Patches, quietly
+from ostinato.doctor.collect.notebook import MOST_TIMES, Notebook
+from ostinato.doctor.collect.patches import Patches
 from ostinato.doctor.collect.places import place_of, users_frame
 from ostinato.doctor.collect.trials import Quiet, time_us
 from ostinato.doctor.finding import Place
@@ -40,6 +40,7 @@ class _Copy:
     us: float = 0.0
     feeds: str = ""
     times: tuple[float, float] | None = None
+    each_us: deque[float] = field(default_factory=lambda: deque(maxlen=MOST_TIMES))
 
 
 @dataclass(slots=True)
@@ -82,7 +83,9 @@ class LayoutCopies:
                 began = perf_counter_ns()
                 result = original(tensor, *args, **kwargs)
                 ended = perf_counter_ns()
-                quietly(self._note, op, tensor, result, ended - began, sys._getframe(CALLER))
+                self._notebook.note(
+                    self._note, op, tensor, result, ended - began, sys._getframe(CALLER)
+                )
                 return result
 
             return copying
@@ -102,7 +105,9 @@ class LayoutCopies:
         size, weight = result.numel() * result.element_size(), self._notebook.here.weight
         copy.count += weight
         copy.bytes += weight * size
-        copy.us += weight * (2 * size / _DEVICE_BYTES_PER_US if result.is_cuda else ns / 1e3)
+        us = 2 * size / _DEVICE_BYTES_PER_US if result.is_cuda else ns / 1e3
+        copy.us += weight * us
+        copy.each_us.append(us)
         shape, strides = tuple(result.shape), tuple(source.stride())
         self._fresh.append(_Fresh(result.data_ptr(), shape, strides, copy))
 
@@ -159,4 +164,5 @@ def _layout(copy: _Copy) -> LayoutCopy:
         feeds=copy.feeds,
         with_copy_us=copy.times[0] if copy.times else None,
         without_copy_us=copy.times[1] if copy.times else None,
+        each_us=tuple(copy.each_us),
     )

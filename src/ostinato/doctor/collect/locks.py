@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import deque
 from dataclasses import dataclass
 from time import perf_counter_ns
 from types import CodeType, FrameType
 from typing import Any
 
-from ostinato.doctor.collect.notebook import Notebook
+from ostinato.doctor.collect.notebook import MOST_TIMES, Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
 from ostinato.doctor.collect.places import (
     bare_place,
@@ -62,6 +63,7 @@ class WatchedLock:
         self.made = made
         self.blocked = 0
         self.blocked_ns = 0
+        self.each_blocked_us: deque[float] = deque(maxlen=MOST_TIMES)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """As `threading.Lock.acquire`."""
@@ -76,7 +78,9 @@ class WatchedLock:
         began = perf_counter_ns()
         got = bool(self._inner.acquire(True, timeout))
         self.blocked += 1
-        self.blocked_ns += perf_counter_ns() - began
+        waited_ns = perf_counter_ns() - began
+        self.blocked_ns += waited_ns
+        self.each_blocked_us.append(waited_ns / 1e3)
         if got:
             self._book.took(self, frame)
         return got
@@ -219,4 +223,5 @@ def _record(seen: _Seen) -> LockHeld:
         us=seen.us,
         blocked=seen.lock.blocked,
         blocked_us=seen.lock.blocked_ns / 1e3,
+        each_blocked_us=tuple(seen.lock.each_blocked_us),
     )

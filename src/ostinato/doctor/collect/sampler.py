@@ -9,7 +9,7 @@ choosing. And where the kernel tells in what a thread sleeps, only those count t
 does for the GIL, with a timeout and in the interpreter's own memory: the main thread of a parallel
 region waits for its workers on the same kind of lock, and so does a queue with a timeout.
 
-It looks more seldom when looks take long, so that it takes one two-hundredth of the time at most.
+It looks more seldom when looks take long, so that it takes four thousandths of the time at most.
 The pauses are of uneven length, or a loop of the same length would always be met at the same line.
 And each look stands for the time since the one before: one that came late, because nobody let the
 GIL go, belongs to the line that held it for so long.
@@ -49,7 +49,7 @@ from ostinato.doctor.finding import Place
 from ostinato.doctor.interpreter_use import Gil, LineUse, ThreadUse
 
 _INTERVAL_S = 0.02
-_SHARE = 0.005
+_SHARE = 0.004
 _ALLOWANCE_S = 0.05  # of work beforehand, so that a short watch sees something
 _LONGEST_S = 0.25
 _DEEPEST = 48

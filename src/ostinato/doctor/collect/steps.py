@@ -16,13 +16,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter_ns
+from types import FunctionType
 from typing import Any
 
 import torch
-from torch.compiler import is_compiling, is_dynamo_compiling
+from torch.compiler import is_compiling
 
 from ostinato.class_name import class_name
 from ostinato.doctor.activity import Callable_, SignatureUse, Step
+from ostinato.doctor.collect.gates import asks_inside
 from ostinato.doctor.collect.gpu_use import has_gpu
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches, quietly
@@ -92,6 +94,7 @@ class Steps:
         self.hear_on_loop: Callable[[Place | None, int, int], None] | None = None
         self._adding_up = threading.RLock()
         self._in_calls_us = 0.0
+        self._is_over = False
         self._loops: dict[int, tuple[int, int]] = {}  # by thread: the first begin, the last end, ns
 
     def start(self) -> None:
@@ -102,28 +105,27 @@ class Steps:
         self._patches.replace(Runner, "__call__", self._around)
 
     def stop(self) -> None:
-        """Nothing to do: the patches are undone together."""
+        """Leave calls alone that still come: a module compiled meanwhile has kept ours for good."""
+        self._is_over = True
 
     def _around(self, original: Callable[..., Any]) -> Callable[..., Any]:
         threads, in_a_step = self._notebook.threads, self._notebook.inside
+        is_inside = asks_inside(lambda: threads.mine.inside)
         goes_on = original is getattr(torch.nn.Module, "_wrapped_call_impl", None)
 
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N807
-            if is_dynamo_compiling():  # which must see nothing of ours, not even whether we look
-                return original(module, *args, **kwargs)
-            local = threads.mine
-            if local.inside:  # most calls: of torch's own two functions here one is enough
+            if is_inside():  # most calls: of torch's own two functions here one is enough
                 if goes_on and module._compiled_call_impl is None:
                     return module._call_impl(*args, **kwargs)
                 return original(module, *args, **kwargs)
-            if local.quiet or is_compiling():
+            local = threads.mine
+            if self._is_over or local.quiet or is_compiling():
                 return original(module, *args, **kwargs)
             began, ident = perf_counter_ns(), local.ident
             if not local.began:
                 self._notebook.stepping.add(ident)
-            local.inside = local.began = True
             in_a_step.add(ident)
-            local.begin_step(self._notebook.lot)
+            local.begin_step(self._notebook.pace, self._notebook.lot)
             result: Any = None
             if self._ranges:
                 self._enter(class_name(module))
@@ -135,7 +137,7 @@ class Steps:
                 self._notebook.steps_ended += 1
                 if self._ranges or self.listeners:
                     self._leave()
-                local.inside = False
+                local.end_step()
                 in_a_step.discard(ident)
                 seen = None if local.looks else self._seen.get(id(module))
                 if (
@@ -149,6 +151,9 @@ class Steps:
                 else:
                     quietly(self._note, module, args, kwargs, result, began, ended)
 
+        if isinstance(original, FunctionType):
+            # torch.compile goes on there, and sees nothing of ours: not even whether we look.
+            __call__._torchdynamo_inline = original  # type: ignore[attr-defined]
         return __call__
 
     @contextmanager
@@ -161,8 +166,8 @@ class Steps:
         began, ident = perf_counter_ns(), local.ident
         self._notebook.stepping.add(ident)
         self._notebook.inside.add(ident)
-        local.inside = local.began = local.marked = True
-        local.begin_step(self._notebook.lot)
+        local.marked = True
+        local.begin_step(self._notebook.pace, self._notebook.lot)
         if self._ranges:
             self._enter(name)
         try:
@@ -172,7 +177,8 @@ class Steps:
             self._notebook.steps_ended += 1
             if self._ranges or self.listeners:
                 self._leave()
-            local.inside = local.marked = False
+            local.marked = False
+            local.end_step()
             self._notebook.inside.discard(ident)
             if self._marks is None:
                 self._marks = _Seen(name=name, place=here(2), order=0)
@@ -220,8 +226,12 @@ class Steps:
             self.hear_on_loop(seen.place, began, ended)
         if seen.captured == "graphed" and self.hear_runner is not None:
             self.hear_runner(module, seen.calls)
-        if not local.looks:
-            return
+        if local.looks:
+            self._notebook.note(self._look, seen, module, args, kwargs, result)
+
+    def _look(self, seen: _Seen, module: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Note what a call was given, and what came out."""
+        local = self._notebook.here
         key = signature(args, kwargs)
         local.size = rows(key)
         if key in seen.signatures or len(seen.signatures) < _MOST_SIGNATURES:
@@ -327,6 +337,7 @@ class Steps:
             "loop_us": sum(ended - began for began, ended in loops) / 1e3,
             **self._before_and_after(loops),
             "steps": tuple(self._step(timed) for timed in list(main.steps)) if main else (),
+            "looks": self._notebook.looks(),
             "callables": tuple(_callable(seen) for seen in self._everything()),
         }
 

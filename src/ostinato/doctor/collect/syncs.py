@@ -24,7 +24,7 @@ from ostinato.doctor.activity import Wait, WaitKind
 from ostinato.doctor.collect.gates import CALLER, if_by_a_mask, if_given, if_looked
 from ostinato.doctor.collect.gpu_use import has_gpu, once_used
 from ostinato.doctor.collect.notebook import Notebook
-from ostinato.doctor.collect.patches import Patches, quietly
+from ostinato.doctor.collect.patches import Patches
 from ostinato.doctor.collect.places import (
     is_by_ostinato,
     is_own_code,
@@ -168,10 +168,10 @@ class Syncs:
                         frame = sys._getframe(caller)
                         if shows and op in _COPIES:
                             local.copied = (id(result), frame.f_code)
-                        quietly(self._note, op, decided, began, ended, frame)
+                        self._notebook.note(self._note, op, decided, began, ended, frame)
                         if decided[0] is WaitKind.SCALAR and args[0].requires_grad:
                             for listener in self.read_listeners:
-                                quietly(listener, op, result, frame)
+                                self._notebook.note(listener, op, result, frame)
 
             return waiting
 
@@ -247,7 +247,9 @@ class Syncs:
             elif self._notebook.here.looks and not self._notebook.here.quiet:
                 now = perf_counter_ns()
                 decided = (WaitKind.SYNCHRONIZE, True, 0)
-                quietly(self._note, "a wait inside of torch", decided, now, now, sys._getframe(1))
+                self._notebook.note(
+                    self._note, "a wait inside of torch", decided, now, now, sys._getframe(1)
+                )
 
         warnings.filterwarnings("always", message=f".*{_SYNC_WARNING}.*")
         self._shows = (shown, show, warnings.filters[0])

@@ -12,8 +12,9 @@ from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Basis, Cost
 from ostinato.doctor.graph_use import GraphUse
-from ostinato.doctor.probe import Verdict
+from ostinato.doctor.probe import Verdict, with_spread
 from ostinato.doctor.probes.recapture_storm import MOVED
+from ostinato.doctor.probes.signatures import times_of_making
 
 RULE = RULES["OST204"]
 _HABIT = 3
@@ -40,4 +41,5 @@ def _cost(use: GraphUse, moved: int) -> Cost | None:
     if not use.build_us or not use.captures or not use.calls:
         return None
     again_us = use.build_us * min(1.0, moved / use.captures)  # by their number, not timed apart
-    return Cost(again_us / use.calls, None, kind=Basis.INFERRED, per="call")
+    cost = Cost(again_us / use.calls, None, kind=Basis.INFERRED, per="call")
+    return with_spread(cost, times_of_making(use), "recording")

@@ -9,11 +9,13 @@ torch, else from the rules in `attention_reasons`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Basis, Cost, Remedy
 from ostinato.doctor.graph_use import AttentionUse, BackendTime
-from ostinato.doctor.probe import Verdict, cost_in_steps
+from ostinato.doctor.probe import Verdict, cost_in_steps, with_spread
 from ostinato.doctor.probes.attention_reasons import architecture, why_not_flash
 from ostinato.units import format_us
 
@@ -21,6 +23,7 @@ RULE = RULES["OST401"]
 _TOKENS = 64
 _FASTER = 1.33
 _LEAST_CALLS = 4
+_TRIED_ONCE = "each backend was tried once, and the median of its runs kept"
 _LONG_US = 100.0  # below, times of fused kernels are those of launching them
 _CURES = (
     ("dtype is", "fp16 or bf16"),
@@ -97,7 +100,12 @@ def _reasons(use: AttentionUse) -> tuple[str, ...]:
 def _cost(evidence: Evidence, guilty: list[AttentionUse]) -> Cost | None:
     saved = sum(_saved_us(use) for use in guilty)
     if saved > 0:
-        return cost_in_steps(evidence, saved)
+        cost = cost_in_steps(evidence, saved)
+        return None if cost is None else replace(cost, no_spread=_TRIED_ONCE)
     on_cpu = sum(use.us for use in guilty if use.device == "cpu")
     # Half of what math takes: on a Xeon flash took 0.3 to 0.5 of it from 128 tokens up.
-    return cost_in_steps(evidence, on_cpu / 2, basis=Basis.INFERRED) if on_cpu else None
+    if not on_cpu:
+        return None
+    half = cost_in_steps(evidence, on_cpu / 2, basis=Basis.INFERRED)
+    slowest = max(guilty, key=lambda use: use.us)
+    return with_spread(half, [us / 2 for us in slowest.each_us], "call")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost
-from ostinato.doctor.probe import Verdict, times
+from ostinato.doctor.probe import Verdict, times, with_spread
 from ostinato.units import format_us
 
 RULE = RULES["OST503"]
@@ -33,7 +33,8 @@ def probe(evidence: Evidence) -> Verdict:
     )
     watched_us = evidence.subject.seconds * 1e6
     share = min(1.0, first.us / watched_us) if watched_us else None
-    cost = Cost(first.us / first.count, share, per="callback")
+    each = Cost(first.us / first.count, share, per="callback")
+    cost = with_spread(each, first.each_us, "callback")
     others = tuple(
         block.place for block in guilty if block is not first and block.place is not None
     )

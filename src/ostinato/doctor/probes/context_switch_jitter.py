@@ -14,7 +14,7 @@ from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost
 from ostinato.doctor.host_evidence import Gpu, GpuProcess, Switching
-from ostinato.doctor.probe import Verdict, abstain
+from ostinato.doctor.probe import Verdict, abstain, with_spread
 from ostinato.doctor.probes.remote_numa_memory import used_gpu
 from ostinato.units import format_us
 
@@ -49,7 +49,9 @@ def probe(evidence: Evidence) -> Verdict:
         f"{_names(others)} takes turns on GPU {gpu.index} without MPS: a step takes "
         f"{format_us(busy)} when it does, and {format_us(calm)} when it does not"
     )
-    return RULE.finding(fact, None, Cost(busy - calm, (busy - calm) / busy))
+    cost = Cost(busy - calm, (busy - calm) / busy)
+    beyond = [us - calm for us in _latencies(switching)[1]]
+    return RULE.finding(fact, None, with_spread(cost, beyond, "window"))
 
 
 def _busy_others(gpu: Gpu) -> list[GpuProcess]:
@@ -67,9 +69,15 @@ def _names(processes: list[GpuProcess]) -> str:
 
 
 def _calm_and_busy(switching: Switching) -> tuple[float, float]:
+    calm, busy = _latencies(switching)
+    return median(calm), median(busy)
+
+
+def _latencies(switching: Switching) -> tuple[list[float], list[float]]:
+    """Return those of the third of the windows with the fewest switches, and with the most."""
     pairs = sorted(zip(switching.switches, switching.latency_us, strict=False))
     part = max(1, len(pairs) // 3)
-    return median(us for _, us in pairs[:part]), median(us for _, us in pairs[-part:])
+    return [us for _, us in pairs[:part]], [us for _, us in pairs[-part:]]
 
 
 def _correlation(switching: Switching) -> float:

@@ -16,7 +16,7 @@ from ostinato.doctor.activity import Step
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.interpreter_use import GcPause, GcUse
-from ostinato.doctor.probe import Verdict, cost_in_steps, enough_steps, times
+from ostinato.doctor.probe import Verdict, cost_in_steps, enough_steps, times, with_spread
 from ostinato.units import format_us
 
 RULE = RULES["OST504"]
@@ -46,7 +46,9 @@ def probe(evidence: Evidence) -> Verdict:
         f"the garbage collector ran {times(use.runs)} in the middle of steps, for up to "
         f"{format_us(longest.us)} (generation {longest.generation})"
     )
-    return RULE.finding(fact, longest.place, cost_in_steps(evidence, use.us, uneven=True))
+    cost = cost_in_steps(evidence, use.us, uneven=True)
+    cost = with_spread(cost, [pause.us for pause in inside], "collection")
+    return RULE.finding(fact, longest.place, cost)
 
 
 def _use(inside: Sequence[GcPause]) -> GcUse:

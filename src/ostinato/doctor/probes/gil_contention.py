@@ -10,6 +10,8 @@ they would have waited for the GIL: it abstains.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost
@@ -22,6 +24,7 @@ _SAMPLES = 10
 _CONTENDED = 0.1
 _WAITS = 0.1
 _STARVED = 1 / 3
+_SAMPLED = "waits were sampled, and added up"
 
 
 def probe(evidence: Evidence) -> Verdict:
@@ -83,7 +86,8 @@ def _is_brief(thread: ThreadUse) -> bool:
 
 def _cost(evidence: Evidence, waiter: ThreadUse) -> Cost | None:
     if any(step.thread == waiter.name for step in evidence.steps[-64:]):
-        return cost_in_steps(evidence, waiter.wait_us)
+        cost = cost_in_steps(evidence, waiter.wait_us)
+        return None if cost is None else replace(cost, no_spread=_SAMPLED)
     watched_us = evidence.subject.seconds * 1e6
     share = min(1.0, waiter.wait_us / watched_us) if watched_us else None
-    return Cost(None, share, per="thread")
+    return Cost(None, share, per="thread", no_spread=_SAMPLED)

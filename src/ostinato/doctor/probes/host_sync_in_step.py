@@ -16,7 +16,7 @@ from ostinato.doctor.activity import Wait, WaitKind
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Basis, Place, Remedy, Safety
-from ostinato.doctor.probe import ENOUGH_STEPS, Verdict, abstain, cost_in_steps, times
+from ostinato.doctor.probe import ENOUGH_STEPS, Verdict, abstain, cost_in_steps, times, with_spread
 from ostinato.units import format_us
 
 RULE = RULES["OST101"]
@@ -75,12 +75,9 @@ def _finding(evidence: Evidence, guilty: list[Wait]) -> Verdict:
         fact += f" (on this CPU it takes {format_us(here)} and waits for nothing)"
     timed = measured and all(wait.us > 0 for wait in guilty)
     us = sum(_in_steps_us(w) for w in guilty) if timed else total * steps * IDLE_WAIT_US
-    cost = cost_in_steps(
-        evidence,
-        us,
-        spread_us=_spread(guilty[0]) if timed else None,
-        basis=Basis.MEASURED if timed else Basis.INFERRED,
-    )
+    cost = cost_in_steps(evidence, us, basis=Basis.MEASURED if timed else Basis.INFERRED)
+    if timed:
+        cost = with_spread(cost, guilty[0].step_us, "wait")
     others = tuple(wait.place for wait in guilty[1:6] if wait.place is not None)
     return RULE.finding(fact, _first_place(guilty), cost, remedies=_remedies(guilty), others=others)
 
@@ -107,13 +104,6 @@ def _remedies(guilty: list[Wait]) -> tuple[Remedy, ...]:
 
 def _first_place(guilty: list[Wait]) -> Place | None:
     return next((wait.place for wait in guilty if wait.place is not None), None)
-
-
-def _spread(wait: Wait) -> float | None:
-    if len(wait.step_us) < 4:
-        return None
-    ordered = sorted(wait.step_us)
-    return ordered[3 * len(ordered) // 4] - ordered[len(ordered) // 4]
 
 
 def _without_steps(evidence: Evidence) -> Verdict:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost
-from ostinato.doctor.probe import Verdict, abstain, enough_steps, percent
+from ostinato.doctor.probe import ONE_WINDOW, Verdict, abstain, enough_steps, percent
 from ostinato.doctor.probes.launches import launching
 
 RULE = RULES["OST102"]
@@ -29,7 +29,7 @@ def probe(evidence: Evidence) -> Verdict:
         f"the device idles {percent(found.idle_share)} of each step while the host makes "
         f"{found.launches:.0f} launches for {found.kernels:.0f} kernels"
     )
-    cost = Cost(found.idle_us, found.idle_share, steps=evidence.profile.steps)
+    cost = Cost(found.idle_us, found.idle_share, steps=evidence.profile.steps, no_spread=ONE_WINDOW)
     place = next((c.place for c in evidence.callables if c.name == evidence.step_name), None)
     return RULE.finding(fact, place, cost)
 

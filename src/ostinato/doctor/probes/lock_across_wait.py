@@ -12,7 +12,7 @@ from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost
 from ostinato.doctor.interpreter_use import LockHeld
-from ostinato.doctor.probe import Verdict, times
+from ostinato.doctor.probe import Verdict, times, with_spread
 from ostinato.units import format_us
 
 RULE = RULES["OST502"]
@@ -41,6 +41,7 @@ def probe(evidence: Evidence) -> Verdict:
     share = first.blocked_us / watched_us if 0 < first.blocked_us <= watched_us else None
     per_wait = first.blocked_us / first.blocked if first.blocked else None
     cost = Cost(per_wait, share, per="wait") if per_wait else None
+    cost = with_spread(cost, first.each_blocked_us, "wait")
     others = tuple(lock.place for lock in guilty if lock is not first and lock.place is not None)
     return RULE.finding(fact, first.place, cost, others=others[:5])
 

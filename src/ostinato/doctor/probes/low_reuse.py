@@ -11,7 +11,7 @@ from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Basis, Cost, Remedy, Safety
 from ostinato.doctor.graph_use import GraphUse, WordCount
-from ostinato.doctor.probe import Verdict, percent
+from ostinato.doctor.probe import Verdict, percent, with_spread
 from ostinato.doctor.probes.signatures import churn
 
 RULE = RULES["OST206"]
@@ -61,4 +61,5 @@ def _cost(use: GraphUse) -> Cost | None:
         return None
     lost = sum(saved) / len(saved) * (use.calls - use.replays)
     # Measured where it was recorded; that the eager calls are like those is taken for granted.
-    return Cost(max(0.0, lost / use.calls), None, kind=Basis.INFERRED, per="call")
+    cost = Cost(max(0.0, lost / use.calls), None, kind=Basis.INFERRED, per="call")
+    return with_spread(cost, saved, "recording")

@@ -12,7 +12,7 @@ from ostinato.doctor.activity import Callable_
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Basis, Cost
-from ostinato.doctor.probe import Verdict, abstain, percent
+from ostinato.doctor.probe import ONE_WINDOW, Verdict, abstain, percent
 from ostinato.doctor.probes.launches import launching
 from ostinato.doctor.probes.signatures import looked_at
 
@@ -47,7 +47,8 @@ def probe(evidence: Evidence) -> Verdict:
         f"device idles {percent(bound.idle_share)} of each step"
     )
     share, steps = saved / bound.step_us, evidence.profile.steps
-    cost = Cost(saved, share, kind=Basis.INFERRED, steps=steps)  # nobody has replayed it yet
+    # Nobody has replayed it yet.
+    cost = Cost(saved, share, kind=Basis.INFERRED, steps=steps, no_spread=ONE_WINDOW)
     return RULE.finding(fact, found.place, cost)
 
 

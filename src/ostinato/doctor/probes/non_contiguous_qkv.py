@@ -11,8 +11,8 @@ from __future__ import annotations
 from ostinato.doctor.activity import LayoutCopy
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
-from ostinato.doctor.finding import Basis, Cost
-from ostinato.doctor.probe import Verdict, abstain, cost_in_steps, enough_steps
+from ostinato.doctor.finding import Basis
+from ostinato.doctor.probe import Verdict, abstain, cost_in_steps, enough_steps, with_spread
 from ostinato.units import format_bytes, format_us
 
 RULE = RULES["OST402"]
@@ -60,7 +60,9 @@ def _finding(evidence: Evidence, copies: list[LayoutCopy], us: float) -> Verdict
     measured = first.with_copy_us is not None or evidence.subject.device == "cpu"
     basis = Basis.MEASURED if measured else Basis.INFERRED
     others = tuple(copy.place for copy in copies if copy is not first and copy.place is not None)
-    cost: Cost | None = cost_in_steps(evidence, us, basis=basis)
+    cost = cost_in_steps(evidence, us, basis=basis)
+    if first.with_copy_us is None:
+        cost = with_spread(cost, first.each_us, "copy")
     return RULE.finding(fact, first.place, cost, others=others[:5])
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost
-from ostinato.doctor.probe import Verdict
-from ostinato.doctor.probes.signatures import Churn, churn
+from ostinato.doctor.probe import Verdict, with_spread
+from ostinato.doctor.probes.signatures import Churn, churn, times_of_making
 
 RULE = RULES["OST208"]
 
@@ -29,7 +29,8 @@ def probe(evidence: Evidence) -> Verdict:
     )
     cost = None
     if found.use is not None and found.use.build_us:
-        cost = Cost(found.use.build_us / each.calls, None, per="call")
+        whole = Cost(found.use.build_us / each.calls, None, per="call")
+        cost = with_spread(whole, times_of_making(found.use), "recording")
     return RULE.finding(fact, each.place, cost)
 
 

@@ -12,7 +12,7 @@ from ostinato.doctor.activity import Copy
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost
-from ostinato.doctor.probe import Verdict, cost_in_steps, enough_steps
+from ostinato.doctor.probe import ONE_WINDOW, Verdict, cost_in_steps, enough_steps, with_spread
 from ostinato.units import format_bytes
 
 RULE = RULES["OST104"]
@@ -46,7 +46,7 @@ def _profiled(evidence: Evidence) -> tuple[Cost, float] | None:
     moved = profile.copy_bytes / steps
     if not moved and evidence.steps_seen:  # the profiler does not always tell sizes
         moved = sum(copy.bytes for copy in evidence.copies) / evidence.steps_seen
-    return Cost(profile.copy_us / steps, share, steps=profile.steps), moved
+    return Cost(profile.copy_us / steps, share, steps=profile.steps, no_spread=ONE_WINDOW), moved
 
 
 def _by_line(evidence: Evidence) -> tuple[Cost, float] | None:
@@ -54,6 +54,7 @@ def _by_line(evidence: Evidence) -> tuple[Cost, float] | None:
         return None
     steps = evidence.steps_seen
     cost = cost_in_steps(evidence, sum(copy.us for copy in evidence.copies))
+    cost = with_spread(cost, max(evidence.copies, key=lambda copy: copy.bytes).each_us, "copy")
     return None if cost is None else (cost, sum(copy.bytes for copy in evidence.copies) / steps)
 
 

@@ -11,7 +11,8 @@ from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Basis, Cost
 from ostinato.doctor.graph_use import GraphUse
-from ostinato.doctor.probe import Verdict
+from ostinato.doctor.probe import Verdict, with_spread
+from ostinato.doctor.probes.signatures import times_of_making
 
 RULE = RULES["OST203"]
 MOVED = ("weights-moved",)
@@ -53,4 +54,5 @@ def _cost(evidence: Evidence, use: GraphUse) -> Cost | None:
     watched_us = evidence.subject.seconds * 1e6
     share = min(1.0, again_us / watched_us) if watched_us else None
     # Of all the time that recording took, the part of those made again is told by their number.
-    return Cost(again_us / use.calls, share, kind=Basis.INFERRED, per="call")
+    cost = Cost(again_us / use.calls, share, kind=Basis.INFERRED, per="call")
+    return with_spread(cost, times_of_making(use), "recording")

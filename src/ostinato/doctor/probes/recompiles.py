@@ -33,6 +33,8 @@ def probe(evidence: Evidence) -> Verdict:
     total_us = sum(each.us for each in guilty)
     watched_us = evidence.subject.seconds * 1e6
     share = min(1.0, total_us / watched_us) if watched_us else None
-    cost = Cost(total_us / sum(each.count for each in guilty), share, per="compilation")
+    count = sum(each.count for each in guilty)
+    added_up = "torch adds the compilations of a function up"
+    cost = Cost(total_us / count, share, per="compilation", no_spread=added_up)
     others = tuple(each.place for each in guilty if each is not first and each.place is not None)
     return RULE.finding(fact, first.place, cost, others=others)

@@ -12,12 +12,13 @@ from ostinato.doctor.activity import Callable_
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Basis, Cost, Remedy, Safety
-from ostinato.doctor.probe import Verdict
+from ostinato.doctor.probe import Verdict, with_spread
 from ostinato.doctor.probes.signatures import (
     Churn,
     best_sizes,
     churn,
     looked_at,
+    times_of_making,
     varying_dimension,
 )
 
@@ -63,4 +64,5 @@ def _cost(evidence: Evidence, found: Churn) -> Cost | None:
     """Return what recording so often costs; what replays would save is not known."""
     if found.use is None or not found.use.build_us or not found.callable.calls:
         return None
-    return Cost(found.use.build_us / found.callable.calls, None, kind=Basis.MEASURED, per="call")
+    cost = Cost(found.use.build_us / found.callable.calls, None, kind=Basis.MEASURED, per="call")
+    return with_spread(cost, times_of_making(found.use), "recording")

@@ -55,6 +55,11 @@ def churn(evidence: Evidence) -> Churn | None:
     return max(found, key=lambda each: each.signatures, default=None)
 
 
+def times_of_making(use: GraphUse) -> list[float]:
+    """Return how long each of the recordings that are alive took to make, in us."""
+    return [each.build_us for each in use.recordings if each.build_us]
+
+
 def looked_at(each: Callable_) -> int:
     """Return of how many calls the signature was noted and kept: in a long watch, not of all."""
     return sum(use.calls for use in each.signatures)

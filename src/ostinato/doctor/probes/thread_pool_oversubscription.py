@@ -38,7 +38,9 @@ def probe(evidence: Evidence) -> Verdict:
     if throttled >= _THROTTLED:
         fact += f"; {percent(throttled)} of the cgroup's periods ended throttled"
     share = max(ready / (1 + ready), throttled)
-    return RULE.finding(fact, pools.place, Cost(None, share, per="thread"))
+    return RULE.finding(
+        fact, pools.place, Cost(None, share, per="thread", no_spread="the kernel adds it up")
+    )
 
 
 def _wanted(pools: ThreadPools) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost
-from ostinato.doctor.probe import Verdict, percent
+from ostinato.doctor.probe import ONE_WINDOW, Verdict, percent
 
 RULE = RULES["OST103"]
 _BUSY = 0.6
@@ -39,7 +39,8 @@ def probe(evidence: Evidence) -> Verdict:
     if profile.top:
         often = max(profile.top, key=lambda kernel: kernel.count)
         fact += f"; the most frequent is {_short(often.name)} ({often.count / steps:.0f} a step)"
-    cost = Cost(profile.short_us / steps, profile.short_us / profile.wall_us, steps=profile.steps)
+    share = profile.short_us / profile.wall_us
+    cost = Cost(profile.short_us / steps, share, steps=profile.steps, no_spread=ONE_WINDOW)
     return RULE.finding(fact, None, cost)
 
 

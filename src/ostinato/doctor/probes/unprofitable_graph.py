@@ -14,7 +14,7 @@ from ostinato.doctor.catalog import RULES
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost, Finding
 from ostinato.doctor.graph_use import GraphUse
-from ostinato.doctor.probe import Verdict, abstain
+from ostinato.doctor.probe import Verdict, abstain, with_spread
 from ostinato.units import format_bytes, format_us
 
 RULE = RULES["OST207"]
@@ -63,4 +63,5 @@ def _slow_replays(use: GraphUse) -> Verdict:
     )
     lost = most.replay_us - most.eager_us
     cost = Cost(lost, lost / most.replay_us, per="call") if lost > 0 else None
-    return RULE.finding(fact, use.place, cost)
+    each_us = [recording.replay_us - recording.eager_us for recording in timed]
+    return RULE.finding(fact, use.place, with_spread(cost, each_us, "recording"))

@@ -13,10 +13,10 @@ from importlib.resources import files
 from ostinato.doctor.evidence import Evidence
 from ostinato.doctor.finding import Cost, Finding, Place
 from ostinato.doctor.interpreter_use import LineUse
-from ostinato.doctor.probe import percent
+from ostinato.doctor.probe import percent, spread_words
 from ostinato.doctor.render.heat_map import heat_map
 from ostinato.doctor.render.text import leaf, short_path, via
-from ostinato.doctor.report import Report, around_the_steps, lines_outside
+from ostinato.doctor.report import Report, around_the_steps, lines_outside, what_was_thinned
 from ostinato.units import format_us
 
 _MOST_SPANS = 4000
@@ -71,6 +71,8 @@ def _header(report: Report) -> str:
     if report.seconds:
         watched = format_us(report.seconds * 1e6)
         chips.append(f"watched for <b>{watched}</b>{around_the_steps(report)}")
+    thinned = what_was_thinned(report)
+    chips += [escape(thinned)] * bool(thinned)
     count = len(report.findings)
     chips.append(f"<b>{count}</b> finding{'s' * (count != 1)}")
     if report.machine:
@@ -170,9 +172,9 @@ def _cost(cost: Cost | None) -> str:
     words = str(cost.kind)
     if cost.steps:
         words += f", {cost.steps} {escape(cost.per)}s"
-    if cost.spread_us is not None:
-        words += f", IQR {format_us(cost.spread_us)}"
     parts.append(f"<small>{words}</small>")
+    spread = spread_words(cost)
+    parts += [f"<small>{escape(spread)}</small>"] * bool(spread)
     return f'<div class="cost">{"".join(parts)}</div>'
 
 

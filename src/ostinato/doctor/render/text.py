@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from ostinato.doctor.finding import Abstention, Finding, Place
 from ostinato.doctor.interpreter_use import LineUse
-from ostinato.doctor.probe import cost_words
-from ostinato.doctor.report import Report, headline, lines_outside
+from ostinato.doctor.probe import cost_words, spread_words
+from ostinato.doctor.report import Report, headline, lines_outside, what_was_thinned
 
 _WIDTH = 100
 _INDENT = " " * 9
@@ -28,6 +28,9 @@ def text(report: Report) -> str:
 
 def _head(report: Report) -> str:
     lines = [_fill(f"verdict: {report.verdict}", ""), _fill(f"watched: {headline(report)}", "")]
+    thinned = what_was_thinned(report)
+    if thinned:
+        lines.append(_fill(f"looked:  {thinned}", _INDENT))
     if report.machine:
         lines.append(_fill(f"machine: {report.machine}", ""))
     lines += _shares("busy at:", report.busy)
@@ -54,9 +57,9 @@ def finding_text(finding: Finding) -> str:
     for place in finding.others:
         inner = via(place)
         lines.append(_wrapped("also", f"{where(place)}, within {inner}" if inner else where(place)))
-    cost = cost_words(finding.cost)
-    if cost:
-        lines.append(_wrapped("cost", cost))
+    if finding.cost is not None:
+        words = (cost_words(finding.cost), spread_words(finding.cost))
+        lines.append(_wrapped("cost", ", ".join(filter(None, words))))
     lines.append(_wrapped("why", finding.why))
     lines += [_wrapped("try", f"{r.what} [{r.safety}]") for r in finding.remedies]
     lines.append(_wrapped("more", f"ostinato explain {finding.page}"))
