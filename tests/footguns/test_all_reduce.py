@@ -114,14 +114,14 @@ def test_an_all_reduce_on_cpus_is_right_and_every_rank_leaves(
     world: int, ending: str, tmp_path: Path
 ) -> None:
     said = run_ranks(world, "gloo", ending, tmp_path, limit_s=600)
-    assert len(set(said)) == 1, said
+    assert said == ["eager"] * world  # the host itself exchanges data, which no recording holds
 
 
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.parametrize("ending", [*ENDINGS, "use-after"])
 def test_an_all_reduce_of_one_rank_on_a_gpu_ends_in_any_order(ending: str, tmp_path: Path) -> None:
-    run_ranks(1, "nccl", ending, tmp_path, limit_s=120)
+    assert run_ranks(1, "nccl", ending, tmp_path, limit_s=120) == ["replayed"]
 
 
 @pytest.mark.gpu2
@@ -130,5 +130,4 @@ def test_an_all_reduce_of_one_rank_on_a_gpu_ends_in_any_order(ending: str, tmp_p
 def test_an_all_reduce_across_two_gpus_is_right_and_both_ranks_leave(
     ending: str, tmp_path: Path
 ) -> None:
-    said = run_ranks(2, "nccl", ending, tmp_path, limit_s=180)
-    assert len(set(said)) == 1, said
+    assert run_ranks(2, "nccl", ending, tmp_path, limit_s=180) == ["replayed"] * 2

@@ -259,6 +259,55 @@ def test_an_exit_that_only_a_recording_comes_to_does_not_come_at_every_later_cal
     assert runner.report().calls == 12
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("at", range(1, 7))
+def test_an_interrupt_is_told_as_one_and_is_no_failure(
+    at: int, error: type[BaseException], device: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stop(run: int) -> None:
+        if run == at:
+            raise error
+
+    tick = hidden(stop)
+
+    def step(x: Tensor) -> Tensor:
+        tick()
+        return x * 2
+
+    runner = graphed(step, admit_after=1)
+    x = torch.ones(2, device=device)
+    with pytest.raises(error):
+        runner(x)
+    assert runner.last is not None
+    assert (runner.last.outcome, runner.last.reason) == (Outcome.EAGER, Reason.NOT_ADMITTED_YET)
+    assert runner.last.detail == f"{error.__name__} came while it was being recorded"
+    report = runner.report().to_dict()
+    assert report["reasons"] == {"not-admitted-yet": 1}
+    assert (report["calls"], report["recordings"]) == (1, 0)
+    assert not caplog.records
+    for _ in range(2 if error is KeyboardInterrupt else 4):
+        assert runner(x).tolist() == [2, 2]
+    assert runner.last.outcome is Outcome.REPLAYED
+
+
+def test_warming_that_is_interrupted_tells_so_and_counts_no_call(device: torch.device) -> None:
+    is_stopping = [True]
+
+    def step(x: Tensor) -> Tensor:
+        if is_stopping[0]:
+            raise KeyboardInterrupt
+        return x * 2
+
+    runner = graphed(step)
+    with pytest.raises(KeyboardInterrupt):
+        runner.warm(torch.ones(2, device=device))
+    assert runner.last is not None
+    assert runner.last.reason is Reason.NOT_ADMITTED_YET
+    assert runner.report().calls == 0
+    is_stopping[0] = False
+    assert runner.warm(torch.ones(2, device=device)).outcome is Outcome.RECORDED
+
+
 # Autocast and grad mode.
 
 

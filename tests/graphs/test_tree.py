@@ -91,7 +91,7 @@ def test_reopening_agrees_with_flattening_or_says_that_it_is_not_sure(a: Any, b:
     _, structure = flatten(a)
     wanted, other = flatten(b)
     leaves: list[object] = []
-    if reopen(b, structure, leaves):
+    if reopen(b, structure, leaves, []):
         assert other == structure
         assert [id(leaf) for leaf in leaves] == [id(leaf) for leaf in wanted]
 
@@ -102,7 +102,7 @@ def test_reopening_is_sure_of_dicts_lists_and_tuples_of_tensors() -> None:
 
     leaves: list[object] = []
     value = make()
-    assert reopen(value, flatten(make())[1], leaves)
+    assert reopen(value, flatten(make())[1], leaves, [])
     assert leaves[0] is value["a"]
     assert leaves[2:] == [None, 1]
 

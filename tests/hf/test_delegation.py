@@ -20,6 +20,8 @@ from transformers import (
 )
 
 from ostinato.hf import Answer, Delegated, accelerate
+from ostinato.hf.delegation import Delegation
+from ostinato.hf.probe import study
 
 Make = Callable[..., Any]
 
@@ -92,6 +94,76 @@ def test_what_transformers_refuses_is_refused_in_its_words(
             generate(**prompt(1, 9), **{"max_new_tokens": 9, **options})
         errors.append(str(caught.value))
     assert errors[0] == errors[1]
+
+
+WRONG: list[dict[str, Any]] = [
+    {"generation_config": 3},
+    {"generation_config": "greedy"},
+    {"generation_config": {"max_new_tokens": 3}},
+    {"max_new_tokens": "5"},
+    {"max_new_tokens": -1},
+    {"max_length": "12", "max_new_tokens": None},
+    {"do_sample": True, "temperature": -1.0},
+    {"do_sample": True, "temperature": "hot"},
+    {"do_sample": True, "top_k": 2.5},
+    {"do_sample": True, "top_p": 2.0},
+    {"do_sample": True, "min_p": 3.0},
+    {"do_sample": True, "num_return_sequences": 2.0},
+    {"eos_token_id": "x"},
+    {"pad_token_id": [1, 2]},
+    {"repetition_penalty": "much"},
+    {"cache_implementation": "none of these"},
+    {"suppress_tokens": 5},
+    {"bad_words_ids": 5},
+    {"watermarking_config": 3},
+    {"compile_config": 3},
+    {"input_ids": None},
+    {"input_ids": [[1, 2]]},
+    {"input_ids": torch.tensor([[500]])},
+    {"attention_mask": torch.ones(1, 4)},
+]
+
+
+def outcome(generate: Callable[..., Any], request: dict[str, Any]) -> Any:
+    torch.manual_seed(4)
+    try:
+        return generate(**request).tolist()
+    except Exception as error:  # noqa: BLE001 - whatever transformers raises
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("options", WRONG, ids=str)
+def test_a_wrong_value_does_what_it_does_in_transformers_and_last_tells_of_no_other_call(
+    options: dict[str, Any], tiny: Make, prompt: Make
+) -> None:
+    model = tiny()
+    request = {**prompt(1, 9), "max_new_tokens": 4, **options}
+    with accelerate(model) as fast:
+        fast.generate(**prompt(1, 9), max_new_tokens=2)
+        ours = outcome(fast.generate, request)
+        assert ours == outcome(model.generate, request)
+        if isinstance(ours, tuple):
+            assert fast.last.outcome is Answer.DELEGATED
+            assert fast.last.reason in (Delegated.INVALID_REQUEST, Delegated.UNSUPPORTED_OPTION)
+            assert fast.last.detail
+
+
+def test_an_answer_that_breaks_off_leaves_nothing_told_of_the_one_before(
+    tiny: Make, prompt: Make
+) -> None:
+    class Broken:
+        def put(self, tokens: torch.Tensor) -> None:
+            raise OSError("the pipe is closed")
+
+    with accelerate(tiny()) as fast:
+        assert fast.last is None
+        fast.generate(**prompt(1, 9), max_new_tokens=3)
+        assert fast.last.outcome is Answer.REPLAYED
+        with pytest.raises(OSError, match="the pipe is closed"):
+            fast.generate(**prompt(1, 9), max_new_tokens=3, streamer=Broken())
+        assert fast.last is None
+        fast.generate(**prompt(1, 9), max_new_tokens=3)
+        assert fast.last.outcome is Answer.REPLAYED
 
 
 @pytest.mark.parametrize("number", [np.int64(5), np.uint8(5), True], ids=repr)
@@ -283,3 +355,64 @@ def test_a_forward_that_ignores_positions_is_found_out(prompt: Make, tiny: Make)
         fast.generate(**prompt(), max_new_tokens=4)
         assert fast.last.reason is Delegated.STATIC_STEP_DISAGREES
         assert "rounding" in fast.last.detail
+
+
+class Bare(LlamaForCausalLM):
+    def forward(self, input_ids: Any = None, attention_mask: Any = None, **kwargs: Any) -> Any:
+        kwargs.pop("position_ids", None)
+        return super().forward(input_ids, attention_mask, **kwargs)
+
+
+def spread(model: Any) -> None:
+    model.hf_device_map = {"model.layers.0": "cpu", "model.layers.1": "disk"}
+
+
+def of_another_kind(model: Any) -> None:
+    model.config.layer_types = ["full_attention", "a kind of its own"]
+
+
+def of_no_cache(model: Any) -> None:
+    model._is_stateful = True
+
+
+def bare(model: Any) -> None:
+    model.__class__ = Bare
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "told"),
+    [
+        (bare, Delegated.FORWARD_SIGNATURE, "Bare.forward takes no position_ids"),
+        (spread, Delegated.SPREAD_OVER_DEVICES, "spread over cpu, disk"),
+        (of_another_kind, Delegated.ATTENTION_KIND, "llama has layers of other kinds"),
+        (of_no_cache, Delegated.CACHE_KIND, "llama keeps a state"),
+        (
+            lambda model: setattr(model.config, "_attn_implementation_internal", "flex_attention"),
+            Delegated.ATTENTION_KIND,
+            "attention is 'flex_attention'",
+        ),
+    ],
+    ids=["forward", "devices", "layers", "state", "attention"],
+)
+def test_a_model_that_no_static_step_can_drive_says_why(
+    change: Callable[[Any], None], reason: Delegated, told: str, tiny: Make
+) -> None:
+    model = tiny()
+    change(model)
+    found = study(model, torch.device("cpu"))
+    assert isinstance(found, Delegation)
+    assert found.reason is reason
+    assert told in found.detail
+
+
+def test_a_model_without_positions_is_answered_by_its_own_generate(
+    tiny: Make, prompt: Make
+) -> None:
+    model = tiny()
+    bare(model)
+    with accelerate(model) as fast:
+        ours = fast.generate(**prompt(1, 9), max_new_tokens=4)
+        assert (fast.last.outcome, fast.last.reason) == (
+            Answer.DELEGATED, Delegated.FORWARD_SIGNATURE
+        )  # fmt: skip
+    assert ours.tolist() == model.generate(**prompt(1, 9), max_new_tokens=4).tolist()

@@ -22,7 +22,7 @@ from ostinato.graphs.fake_run import run_on_fakes
 from ostinato.graphs.interrupts import run_interruptibly
 from ostinato.graphs.python_state import remember
 from ostinato.graphs.size_branches import Calls, CallSet, branch
-from ostinato.graphs.tree import Structure, flatten
+from ostinato.graphs.tree import Structure, flatten, flatten_as_shared
 
 _TRIALS_PER_AXIS = 9
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.Size, torch.dtype, torch.device)
@@ -158,7 +158,7 @@ def _attempts(
     axes: Sequence[Axis],
 ) -> Callable[[Sizes], _Seen]:
     """Return a function that runs `fn` on fake tensors at given sizes."""
-    leaves, structure = flatten((tuple(args), dict(kwargs)))
+    leaves, structure = flatten_as_shared((tuple(args), dict(kwargs)))
     put_back = remember(fn, args, kwargs)
 
     def attempt(sizes: Sizes) -> _Seen:

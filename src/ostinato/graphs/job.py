@@ -17,6 +17,7 @@ from ostinato.graphs.fitting import Call
 from ostinato.graphs.graph import Graph
 from ostinato.graphs.interrupts import run_interruptibly
 from ostinato.graphs.reasons import Reason
+from ostinato.graphs.sharing import repeats
 from ostinato.graphs.signature import Signature, TensorSpec
 from ostinato.graphs.signing import close_call
 from ostinato.graphs.state import RandomState, TensorState
@@ -189,16 +190,19 @@ class Bench:
         """Say which list, dict or object among the arguments the latest step changed, if any."""
         args, kwargs = self.given
         names = self.job.signature.structure.names
+        nodes: list[object] = [self]
         at = 0
         for name, child, value in zip(
             names, self.job.signature.structure.children, (*args, *kwargs.values()), strict=True
         ):
             end = at + len(child.paths)
-            leaves, structure = ([value], LEAF) if child.kind is None else flatten(value)
+            leaves, structure = ([value], LEAF) if child.kind is None else flatten(value, nodes)
             same = len(leaves) == end - at and all(map(is_, leaves, self.inputs.leaves[at:end]))
             if structure != child or not same:
                 return f"it changes the {type(value).__name__} given as {name!r}"
             at = end
+        if repeats(nodes) != self.job.signature.structure.shared:
+            return "it puts one list, dict or object among the arguments in the place of another"
         return None
 
     def returned_container(self, result: object) -> str | None:

@@ -68,10 +68,10 @@ class Recorder:
         except BaseException as error:
             # The caller's own error, raised by the run that was to answer the call; or an exit,
             # which a later call must not come to again only because it tries to record.
+            reason, detail = _broken_off_by(error)
             if not isinstance(error, KeyboardInterrupt):  # says nothing of the callable
-                entry.postpone(Reason.CAPTURE_ERROR, first_line(error))
-            if is_call:
-                self._chronicle.ran_eagerly(Reason.CAPTURE_ERROR, first_line(error))
+                entry.postpone(reason, detail)
+            (self._chronicle.ran_eagerly if is_call else self._chronicle.not_made)(reason, detail)
             raise
         return made
 
@@ -138,6 +138,13 @@ class Recorder:
     def _does_not_pay(self, graph: Graph) -> bool:
         is_judged = self._options.drop_unprofitable and self.backend_name != "tape"
         return is_judged and graph.replay_us >= graph.eager_us
+
+
+def _broken_off_by(error: BaseException) -> tuple[Reason, str]:
+    """Say why there is no recording; that somebody wants to stop is no failure of it."""
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        return Reason.NOT_ADMITTED_YET, f"{type(error).__name__} came while it was being recorded"
+    return Reason.CAPTURE_ERROR, first_line(error)
 
 
 def first_line(error: BaseException) -> str:

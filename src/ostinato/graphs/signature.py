@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from ostinato.class_name import class_name, own_name
@@ -187,6 +187,8 @@ class Signature:
 def differences(wanted: Signature, have: Signature) -> list[str]:
     """Say in words in what `wanted` differs from `have`; empty when they are equal."""
     if wanted.structure != have.structure:
+        if replace(wanted.structure, shared=have.structure.shared) == have.structure:
+            return ["other lists, dicts or objects among the arguments are one and the same"]
         return ["the arguments are nested differently"]
     found = [
         f"{path or 'value'}: {new}{_layout(new, old)} instead of {old}"

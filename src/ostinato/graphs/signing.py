@@ -21,6 +21,7 @@ from torch.nn import Parameter
 
 from ostinato.graphs.ambient import default_device
 from ostinato.graphs.places import carries_more
+from ostinato.graphs.sharing import Shared, repeats
 from ostinato.graphs.signature import ObjectSpec, TensorSpec, UnfitSpec, ValueSpec
 from ostinato.graphs.tree import LEAF, SURE_LEAVES, Structure, flatten, reopen
 
@@ -84,39 +85,54 @@ class Opening:
         self, parts: list[object], form: tuple[int, tuple[str, ...]]
     ) -> tuple[list[object], Structure]:
         leaves: list[object] = []
+        nodes: list[object] = [parts]
         latest = self._nested.get(form)
-        if latest is not None and all(
-            reopen(part, child, leaves) for part, child in zip(parts, latest.children, strict=True)
-        ):
+        if latest is not None and self._reopens(parts, latest, leaves, nodes):
             return leaves, latest
-        leaves = []
+        leaves, nodes = [], [parts]
         children = []
         for part in parts:
+            within: list[object] = []
             try:
-                inner, child = flatten(part)
+                inner, child = flatten(part, within)
             except RecursionError:  # it contains itself: as good as an object
-                inner, child = [part], LEAF
+                inner, child, within = [part], LEAF, []
             leaves.extend(inner)
+            nodes.extend(within)
             children.append(child)
-        structure = self._structure(form, tuple(children))
+        structure = self._structure(form, tuple(children), repeats(nodes))
         if structure != latest and len(self._nested) < _MOST_FORMS:
             self._nested[form] = structure
         return leaves, structure
 
+    @staticmethod
+    def _reopens(
+        parts: list[object], latest: Structure, leaves: list[object], nodes: list[object]
+    ) -> bool:
+        for part, child in zip(parts, latest.children, strict=True):
+            if child.kind is None and type(part) in SURE_LEAVES:
+                leaves.append(part)
+            elif not reopen(part, child, leaves, nodes):
+                return False
+        # Two nodes are the call, and the one value that is opened.
+        return len(nodes) <= 2 or repeats(nodes) == latest.shared
+
     def _structure(
-        self, form: tuple[int, tuple[str, ...]], children: tuple[Structure, ...]
+        self,
+        form: tuple[int, tuple[str, ...]],
+        children: tuple[Structure, ...],
+        shared: Shared = (),
     ) -> Structure:
         count, keys = form
         positional = (*self._names[:count], *map(str, range(len(self._names), count)))
-        return Structure(tuple, form, (*positional, *keys), children)
+        return Structure(tuple, form, (*positional, *keys), children, shared)
 
 
 def close_call(
     structure: Structure, leaves: Sequence[object]
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Rebuild `(args, kwargs)` round other leaves; the inverse of `Opening.open`."""
-    stream = iter(leaves)
-    values = [child._build(stream) for child in structure.children]
+    values = structure.build_children(leaves)
     count, keys = structure.context
     return tuple(values[:count]), dict(zip(keys, values[count:], strict=True))
 

@@ -9,8 +9,8 @@ module. The runner signs arguments and rebuilds results with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Size, Tensor
@@ -25,6 +25,7 @@ from ostinato.graphs.nodes import (
     rebuild_other,
 )
 from ostinato.graphs.places import same_key
+from ostinato.graphs.sharing import Shared, repeats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,18 +37,22 @@ class Structure:
         context: What besides the children makes the node: keys, field values that are not children.
         names: Path step to each child.
         children: Structures of the children, in order.
+        shared: Which nodes are one object, this one being number 0; told at the root alone, and
+            only where that was asked for.
     """
 
     kind: type | None
     context: Any
     names: tuple[str, ...]
     children: tuple[Structure, ...]
+    shared: Shared = ()
     _hash: int = field(init=False, repr=False)
     _kinds: tuple[type, ...] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
         # A structure is part of the key that every call looks up; it is hashed once.
-        own = (self.kind, self.context, self.names, tuple(c._hash for c in self.children))
+        inner = tuple(c._hash for c in self.children)
+        own = (self.kind, self.context, self.names, inner, self.shared)
         object.__setattr__(self, "_hash", hash(own))
 
     def __hash__(self) -> int:
@@ -63,6 +68,7 @@ class Structure:
             and self.names == other.names
             and same_key(self.context, other.context)
             and self.children == other.children
+            and self.shared == other.shared
         )
 
     @property
@@ -96,7 +102,7 @@ class Structure:
     def unflatten(self, leaves: Sequence[object]) -> Any:
         """Rebuild the value round `leaves`, which must be as many as `flatten` returned."""
         stream = iter(leaves)
-        value = self._build(stream)
+        value = self._rebuild(stream, [], dict(self.shared)) if self.shared else self._build(stream)
         if next(stream, _END) is not _END:
             raise ValueError(f"{len(leaves)} leaves are more than this structure holds")
         return value
@@ -104,7 +110,31 @@ class Structure:
     def _build(self, stream: Iterator[object]) -> object:
         if self.kind is None:
             return next(stream)
-        parts = [child._build(stream) for child in self.children]
+        return self._built_of([child._build(stream) for child in self.children])
+
+    def build_children(self, leaves: Sequence[object]) -> list[object]:
+        """Rebuild what stands in this node round `leaves`, one by one."""
+        stream = iter(leaves)
+        if not self.shared:
+            return [child._build(stream) for child in self.children]
+        built: list[object] = [self]
+        same = dict(self.shared)
+        return [child._rebuild(stream, built, same) for child in self.children]
+
+    def _rebuild(
+        self, stream: Iterator[object], built: list[object], same: Mapping[int, int]
+    ) -> object:
+        """Rebuild a node, or take the earlier one that it is; its leaves are passed by then."""
+        if self.kind is None:
+            return next(stream)
+        number = len(built)
+        built.append(None)
+        parts = [child._rebuild(stream, built, same) for child in self.children]
+        built[number] = built[same[number]] if number in same else self._built_of(parts)
+        return built[number]
+
+    def _built_of(self, parts: list[object]) -> object:
+        assert self.kind is not None
         return REBUILD.get(self.kind, rebuild_other)(self.kind, self.context, parts)
 
 
@@ -128,14 +158,24 @@ SURE_LEAVES = frozenset({Tensor, Parameter, type(None), int, float, bool, str, S
 LEAF = Structure(None, None, (), ())
 
 
-def flatten(value: object) -> tuple[list[object], Structure]:
+def flatten(value: object, nodes: list[object] | None = None) -> tuple[list[object], Structure]:
     """Return the leaves of `value`, left to right, and the structure that puts them back.
+
+    Args:
+        nodes: Is given every value that is taken apart, outermost first.
 
     Raises:
         RecursionError: The value contains itself.
     """
     leaves: list[object] = []
-    return leaves, _open(value, leaves)
+    return leaves, _open(value, leaves, [] if nodes is None else nodes)
+
+
+def flatten_as_shared(value: object) -> tuple[list[object], Structure]:
+    """Do the same; what is one object in two places of `value` is one in the rebuilt one, too."""
+    nodes: list[object] = []
+    leaves, structure = flatten(value, nodes)
+    return leaves, replace(structure, shared=repeats(nodes))
 
 
 def opened(value: object, path: str = "") -> Iterator[tuple[str, object]]:
@@ -147,10 +187,11 @@ def opened(value: object, path: str = "") -> Iterator[tuple[str, object]]:
             yield from opened(child, f"{path}.{name}" if path else name)
 
 
-def reopen(value: object, expected: Structure, leaves: list[object]) -> bool:
+def reopen(value: object, expected: Structure, leaves: list[object], nodes: list[object]) -> bool:
     """Append the leaves of `value` if it is nested as `expected`; much cheaper than `flatten`.
 
-    False means "not, or not sure": `leaves` may then hold some, and `flatten` has to be asked.
+    What is taken apart is appended to `nodes`. False means "not, or not sure": the lists may then
+    hold some, and `flatten` has to be asked.
     """
     kind: Any = expected.kind
     if kind is None:
@@ -158,6 +199,7 @@ def reopen(value: object, expected: Structure, leaves: list[object]) -> bool:
         return type(value) in SURE_LEAVES
     if type(value) is not kind:
         return False
+    nodes.append(value)
     children = expected.children
     if kind is dict:
         if not same_key(tuple(value), expected.context):  # type: ignore[arg-type]
@@ -179,7 +221,7 @@ def reopen(value: object, expected: Structure, leaves: list[object]) -> bool:
     for part, child in zip(parts, children, strict=True):
         if child.kind is None and type(part) in SURE_LEAVES:
             leaves.append(part)
-        elif not reopen(part, child, leaves):
+        elif not reopen(part, child, leaves, nodes):
             return False
     return True
 
@@ -189,15 +231,16 @@ def _is_leaf(value: object) -> bool:
     return value is None or issubclass(type(value), _NEVER_OPENED)
 
 
-def _open(value: object, leaves: list[object]) -> Structure:
+def _open(value: object, leaves: list[object], nodes: list[object]) -> Structure:
     opened = None if _is_leaf(value) else children_of(value)
     if opened is None:
         leaves.append(value)
         return LEAF
+    nodes.append(value)
     context, children = opened
     return Structure(
         type(value),
         context,
         tuple(name for name, _ in children),
-        tuple(_open(child, leaves) for _, child in children),
+        tuple(_open(child, leaves, nodes) for _, child in children),
     )

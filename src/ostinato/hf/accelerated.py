@@ -40,7 +40,8 @@ class Accelerated:
 
     Attributes:
         model: The model itself, unchanged.
-        last: What became of the last `generate`; None before the first.
+        last: What became of the last `generate`; None before the first, while one is under way, and
+            where one raised that was not handed over.
     """
 
     model: Any
@@ -79,6 +80,7 @@ class Accelerated:
         """
         with self._lock:
             self._counts["generates"] += 1
+            self.__dict__["last"] = None
             try:
                 # State made under a caller's inference mode could not be updated outside it.
                 with torch.inference_mode(False), torch.no_grad():

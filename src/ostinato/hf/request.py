@@ -66,8 +66,19 @@ def read_request(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R
     """Read a call of `generate(*args, **kwargs)`.
 
     Raises:
-        DelegateError: It asks for something that the static step does not do.
+        DelegateError: It asks for something that the static step does not do, or nobody does: then
+            transformers says so in its own order and words.
     """
+    try:
+        return _read(model, args, kwargs)
+    except DelegateError:
+        raise
+    except Exception as error:
+        told = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise DelegateError(Delegated.INVALID_REQUEST, told) from error
+
+
+def _read(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Request:
     options = _bind(model, args, kwargs)
     extras = options.pop("kwargs", {})
     _check_arguments(options)

@@ -59,6 +59,13 @@ def test_the_first_refusal_of_the_observed_run_is_the_one_reported() -> None:
     assert "keep the value on the device" in error.remedy
 
 
+def test_inside_a_graph_of_the_users_nothing_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    error = refuse(Seen())
+    assert error.reason == "nested-call"
+    assert "capturing another graph" in str(error)
+
+
 def test_a_generator_of_another_device_is_refused() -> None:
     error = refuse(Seen(generators=[torch.Generator(CPU)], devices=frozenset({CPU, GPU})))
     assert error.reason == "unregistered-generator"

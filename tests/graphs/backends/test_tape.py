@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 import threading
 from collections.abc import Callable
@@ -316,3 +317,29 @@ def test_a_collective_on_the_cpu_is_refused_before_a_second_one_is_made(
         torch.distributed.destroy_process_group()
     assert caught.value.reason == "capture-error"
     assert len(runs) == 1
+
+
+def test_a_replay_is_straight_line_code_that_calls_torch_and_nothing_of_ours() -> None:
+    weight = torch.randn(4, 4)
+    cache = torch.zeros(8, 4)
+    at = torch.tensor([2])
+
+    def step() -> dict[str, object]:
+        y = x @ weight
+        cache.index_copy_(0, at, y[:1])
+        low, high = torch.aminmax(y, dim=-1)
+        return {"y": y.relu(), "range": [low, (high, cache[:3].sum(0))]}
+
+    x = torch.randn(2, 4)
+    recording = record(step, [x], [cache])
+    code = recording.replay.__code__  # type: ignore[attr-defined]
+    loops = [each.opname for each in dis.get_instructions(code) if "ITER" in each.opname
+             or "BACKWARD" in each.opname]  # fmt: skip
+    assert not loops
+    called = [
+        held for held in map(recording._namespace.get, code.co_names)
+        if callable(held) and not isinstance(held, Tensor)
+    ]  # fmt: skip
+    assert len(called) >= recording.nodes
+    assert not [each for each in called if type(each).__name__ == "function"]
+    assert not [each for each in called if str(getattr(each, "__module__", "")).startswith("ost")]

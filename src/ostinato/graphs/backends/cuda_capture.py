@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from ostinato.graphs.backends.cuda_failures import InductorGraphInside, invalidated_from_outside
+from ostinato.graphs.backends.cuda_generators import default_kept_out, get_out
 from ostinato.graphs.backends.cuda_pool import (
     Pool,
     SharedPool,
@@ -162,7 +163,7 @@ def _capture(
     torch._C._cuda_clearCublasWorkspaces()
     reserved = reserved_bytes(stream.device_index)
     try:
-        with _generators_of(stream.device_index, draws=draws):
+        with default_kept_out(stream.device_index, draws=draws):
             graph.capture_begin(pool=cast(Any, pool), capture_error_mode="thread_local")
         result = step()
         if idle:
@@ -177,27 +178,6 @@ def _capture(
         torch._C._cuda_clearCublasWorkspaces()
     taken = max(0, reserved_bytes(stream.device_index) - reserved)
     return Capture(graph, pool, taken, result)
-
-
-@contextmanager
-def _generators_of(device_index: int, *, draws: bool) -> Iterator[None]:
-    """Begin a capture without the device's default generator, unless the step draws.
-
-    A capture takes that generator into its service, and any other thread that then draws from it
-    gets "Offset increment outside graph capture". A step that draws nothing needs none, so a
-    stand-in is taken; should the step draw after all, its capture fails and says so.
-    """
-    if draws:
-        yield
-        return
-    default = torch.cuda.default_generators[device_index]
-    own = default.graphsafe_get_state()
-    stand_in = torch.Generator(torch.device("cuda", device_index))
-    default.graphsafe_set_state(stand_in.graphsafe_get_state())
-    try:
-        yield
-    finally:
-        default.graphsafe_set_state(own)
 
 
 def forget_locals(error: BaseException | None) -> None:
@@ -251,21 +231,33 @@ def _mend_generators(generators: Sequence[torch.Generator], marker: Tensor, *, d
     A capture that could not be ended leaves them believing that it goes on, and the next eager
     random op fails with "Offset increment outside graph capture". A good capture ends that state;
     one that is broken from outside, too, is ended all the same, or the stream would stay captured.
+    Where all are broken, the generators get out by themselves.
     """
     for _ in range(_ATTEMPTS):
-        graph, pool = torch.cuda.CUDAGraph(keep_graph=True), new_pool()
-        for generator in generators:
-            graph.register_generator_state(generator)
-        with _generators_of(marker.device.index, draws=draws):
-            graph.capture_begin(pool=cast(Any, pool), capture_error_mode="thread_local")
-        with suppress(RuntimeError):
-            marker.zero_()
-        try:
-            _end(graph)
-        except RuntimeError:
-            graph.reset()
-            _unended.append(graph)
-            reclaim(pool, marker.device.index, is_shared=False)
-        else:
-            graph.reset()
+        if _captures_nothing(generators, marker, draws=draws):
             return
+    default = torch.cuda.default_generators[marker.device.index]
+    for generator in (*generators, *([default] if draws else [])):
+        get_out(generator)
+
+
+def _captures_nothing(
+    generators: Sequence[torch.Generator], marker: Tensor, *, draws: bool
+) -> bool:
+    """Say whether a capture of one fill, with the generators in its service, could be ended."""
+    graph, pool = torch.cuda.CUDAGraph(keep_graph=True), new_pool()
+    for generator in generators:
+        graph.register_generator_state(generator)
+    with suppress(RuntimeError):
+        with default_kept_out(marker.device.index, draws=draws):
+            graph.capture_begin(pool=cast(Any, pool), capture_error_mode="thread_local")
+        marker.zero_()
+    try:
+        _end(graph)
+    except RuntimeError:
+        graph.reset()
+        _unended.append(graph)
+        reclaim(pool, marker.device.index, is_shared=False)
+        return False
+    graph.reset()
+    return True
