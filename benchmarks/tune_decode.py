@@ -1,6 +1,6 @@
 """Find the fastest plans for decoding the benchmark's models on this GPU, within a few minutes.
 
-    PYTHONPATH=src python3 benchmarks/tune_decode.py OUT.json [--seconds 150]
+    PYTHONPATH=src python3 benchmarks/tune_decode.py OUT.json [--seconds 150] [--quantize int8]
     PYTHONPATH=src python3 benchmarks/tune_decode.py OUT.json --ship
 
 Every product and the attention of three models at each batch: the package's candidates, compiled
@@ -40,7 +40,7 @@ from ostinato.llm.models import DecoderConfig, build
 from ostinato.llm.models.fused import Fused, sizes_of
 from ostinato.llm.models.fused_plans import LayerPlan, LayerPlans, plans_for
 from ostinato.llm.models.llama import LlamaDecoder
-from ostinato.llm.models.measuring import Bench, key_of
+from ostinato.llm.models.measuring import Bench, key_of, number_bytes_of
 from ostinato.llm.models.plan_candidates import candidates
 from ostinato.llm.models.plan_choice import ORDER, fastest, is_faster, merged
 from ostinato.llm.models.plan_file import PACKAGED, keep_plans, plan_of, read_plans, written
@@ -146,8 +146,12 @@ class Tuned:
 
     def products(self) -> dict[str, list[Any]]:
         """Return what may compute each product."""
-        sizes = sizes_of(self.bench.fused.decoder.config)
-        found = {each: list(candidates(getattr(sizes, each), self.batch)) for each in ORDER}
+        decoder = self.bench.fused.decoder
+        sizes, width = sizes_of(decoder.config), number_bytes_of(decoder)
+        found = {
+            each: list(candidates(getattr(sizes, each), self.batch, number_bytes=width))
+            for each in ORDER
+        }
         return {each: plans[: self.most] for each, plans in found.items()}
 
     def attentions(self) -> Iterator[DecodePlan | FewRowsPlan]:
@@ -198,7 +202,15 @@ class Tuned:
         return backend.decode_next(0, q, store, pages, lengths)
 
 
-def tuned(name: str, batch: int, device: torch.device, *, tiny: bool, layers: int | None) -> Tuned:
+def tuned(
+    name: str,
+    batch: int,
+    device: torch.device,
+    *,
+    quantize: str,
+    tiny: bool,
+    layers: int | None,
+) -> Tuned:
     """Build a few layers of a model, and what times them."""
     told = dict(TINY if tiny else MODELS[name])
     config, dtype = DecoderConfig.from_dict(told), torch.float32 if tiny else torch.bfloat16
@@ -207,18 +219,16 @@ def tuned(name: str, batch: int, device: torch.device, *, tiny: bool, layers: in
         each.inputs * each.outputs * (1 + each.in_pairs)
         for each in (sizes.qkv, sizes.out, sizes.gate_up, sizes.down)
     )
-    few = (
-        1
-        if tiny
-        else layers or min(max(math.ceil(_BYTES / numbers / dtype.itemsize), 2), config.layers)
-    )
+    width = dtype.itemsize if quantize == "none" else 1
+    few = 1 if tiny else layers or min(max(math.ceil(_BYTES / numbers / width), 2), config.layers)
     told |= {"num_hidden_layers": few, "vocab_size": _VOCABULARY}
     cut = DecoderConfig.from_dict(told)
-    decoder = build(cut, dtype=dtype, device=device, load="dummy")
+    decoder = build(cut, dtype=dtype, device=device, load="dummy", quantize=quantize)
     assert isinstance(decoder, LlamaDecoder)
     if decoder.fused is None and tiny:  # a CPU, where the interpreter runs the kernels
         room = SplitRoom.empty(device)
-        decoder.fused = Fused(decoder, plans_for(sizes), room, is_early=False)
+        plans = plans_for(sizes, is_quantised=quantize != "none")
+        decoder.fused = Fused(decoder, plans, room, is_early=False)
     if decoder.fused is None:
         raise SystemExit(f"plans cannot be tuned here: {decoder.decode_path.why}")
     key = key_of(decoder, config.layers)
@@ -229,7 +239,12 @@ def tuned(name: str, batch: int, device: torch.device, *, tiny: bool, layers: in
     bench = Bench(replace(decoder.fused, plans=plans), backend, has_own_pages=True)
     if tiny:
         bench = replace(bench, rounds=1, replays=1)
-    return Tuned(name, batch, bench, key, most=2 if tiny else 99)
+    return Tuned(labelled(name, quantize), batch, bench, key, most=2 if tiny else 99)
+
+
+def labelled(name: str, quantize: str) -> str:
+    """Return a model's name in the notes."""
+    return name if quantize == "none" else f"{name} in {quantize}"
 
 
 def tune(work: Tuned, notes: Notes, is_over: Callable[[], bool]) -> None:
@@ -285,6 +300,7 @@ def compile_beforehand(given: argparse.Namespace, seconds: float) -> None:
     """Let several processes compile; end those that take too long, the rest is compiled later."""
     until = time.monotonic() + seconds
     asked = [given.out, "--models", given.models, "--batches", given.batches]
+    asked += ["--quantize", given.quantize]
     started = [
         subprocess.Popen(
             [sys.executable, __file__, *map(str, asked), "--part", f"{part}/{given.workers}"]
@@ -321,6 +337,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--seconds", type=float, default=150)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--batches", default=",".join(map(str, BATCHES)))
+    parser.add_argument("--quantize", default="none", choices=("none", "int8", "fp8"))
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--workers", type=int, default=12, help="processes that compile")
     parser.add_argument("--part", default="", help=argparse.SUPPRESS)
@@ -337,20 +354,22 @@ def main(words: Sequence[str] | None = None) -> None:
     every = [
         (name, int(batch)) for batch in given.batches.split(",") for name in given.models.split(",")
     ]
+    how = {"quantize": given.quantize, "tiny": given.tiny}
     if given.part:
         part, parts = map(int, given.part.split("/"))
         with torch.inference_mode():
             for name, batch in every:
-                compile_some(tuned(name, batch, device, tiny=given.tiny, layers=1), part, parts)
+                compile_some(tuned(name, batch, device, **how, layers=1), part, parts)
         return
     if given.workers and not given.tiny:
         compile_beforehand(given, given.seconds * _COMPILING)
     with torch.inference_mode():
         for name, batch in every:
-            if time.monotonic() < until and f"{name}, {batch}" not in notes.known["best"]:
-                sys.stderr.write(f"{name}, {batch} rows\n")
+            label = f"{labelled(name, given.quantize)}, {batch}"
+            if time.monotonic() < until and label not in notes.known["best"]:
+                sys.stderr.write(f"{label} rows\n")
                 tune(
-                    tuned(name, batch, device, tiny=given.tiny, layers=None),
+                    tuned(name, batch, device, **how, layers=None),
                     notes,
                     lambda: time.monotonic() >= until,
                 )

@@ -1,6 +1,7 @@
 """Requests: what cannot be served is refused where it comes in."""
 
 import pickle
+from collections.abc import Sequence
 from copy import copy, deepcopy
 from dataclasses import FrozenInstanceError, fields, replace
 from math import inf, nan
@@ -56,6 +57,31 @@ def test_a_value_out_of_range_is_refused_and_named(name: str, value: Any) -> Non
     assert caught.value.code == "OST5001"
     shown = {"stop_token_ids": repr(value)[1:-1], "logit_bias": "got "}.get(name, repr(value))
     assert shown[:200] in str(caught.value)
+
+
+class Endless(Sequence[int]):
+    """Says how long it is, and may not be walked."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, place: Any) -> Any:
+        raise AssertionError(f"token {place} was looked at")
+
+
+@pytest.mark.parametrize(
+    "ids", [range(10**20), Endless(10**9), Endless(2**63 - 1)], ids=["range", "list", "huge"]
+)
+def test_stop_tokens_without_end_are_refused_before_one_is_looked_at(ids: Sequence[int]) -> None:
+    with pytest.raises(
+        UsageError, match="stop_token_ids must be at most 65536 token ids"
+    ) as caught:
+        SamplingParams(stop_token_ids=ids)
+    assert caught.value.code == "OST5001"
+    assert len(str(caught.value)) < 400
 
 
 def test_numpy_s_numbers_are_numbers_and_are_kept_as_python_s() -> None:

@@ -23,6 +23,7 @@ _BIAS = 100.0
 _MOST = 2**63 - 1  # the rows on the device hold whole numbers of 64 bits
 _CHECK = Check("OST5001")
 _REPETITION = (1e-6, 1e6)  # past these, logits in float32 would soon be infinite
+_MOST_IDS = 2**16  # far beyond what a row holds: a range may name more than could ever be looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +172,16 @@ def is_whole(text: str) -> bool:
 def _token_ids(ids: object) -> tuple[int, ...]:
     if not isinstance(ids, Sequence) or isinstance(ids, str):
         raise _CHECK.wrong_type("stop_token_ids", "a list of token ids", ids)
+    if _is_longer(ids, _MOST_IDS):
+        raise _CHECK.out_of_range("stop_token_ids", f"at most {_MOST_IDS} token ids", ids)
     return tuple(_CHECK.count("stop_token_ids", token, 0, _MOST) for token in ids)
+
+
+def _is_longer(values: Sequence[object], most: int) -> bool:
+    try:
+        return len(values) > most
+    except OverflowError:  # a range of more than 64 bits can count
+        return True
 
 
 def _biases(biases: object) -> Mapping[int, float]:

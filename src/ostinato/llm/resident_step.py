@@ -22,6 +22,7 @@ from ostinato.llm.sampling_logprobs import logprobs
 
 if TYPE_CHECKING:
     from ostinato.llm.models.decoder import Decoder
+    from ostinato.llm.models.fused import Unnormed
     from ostinato.llm.sampling_fused import FusedEnd
 
 
@@ -62,31 +63,38 @@ class ResidentStep(nn.Module):
         """
         state = self._state.first(rows, pages, self._store.page_tokens)
         most_logprobs = self._most_logprobs if with_logprobs else None
-        lengths_B, slots_B = self._places(state)
-        attend = DecodeAttend(self._attention, self._store, state.pages_BP, lengths_B)
-        hidden_BE = self.decoder.decode(state.token, state.position, slots_B, attend)
-        self.end(state, hidden_BE, level, most_logprobs)
+        self.end(state, self._hidden(state), level, most_logprobs)
 
     def end(
-        self, state: ResidentState, hidden_BE: Tensor, level: Level, most_logprobs: int | None
+        self,
+        state: ResidentState,
+        hidden: Tensor | Unnormed,
+        level: Level,
+        most_logprobs: int | None,
     ) -> None:
         """Choose each running row's next token, and move the row on by it; see `advance`.
+
+        Args:
+            hidden: The hidden states (B, E); ahead of the last norm only where a step is fused.
 
         Capture:
             Safe.
         """
         if self._fused is not None:
-            self._fused.take(hidden_BE, state, level, most_logprobs)
+            self._fused.take(hidden, state, level, most_logprobs)
         else:
-            advance(state, self.decoder.logits(hidden_BE), level, most_logprobs)
+            assert isinstance(hidden, Tensor)
+            advance(state, self.decoder.logits(hidden), level, most_logprobs)
 
-    def _places(self, state: ResidentState) -> tuple[Tensor, Tensor]:
-        """Return each row's length with its new token, 0 where it rests, and that token's slot."""
+    def _hidden(self, state: ResidentState) -> Tensor | Unnormed:
         if self._fused is not None:
-            return self._fused.stand(state, self._store.page_tokens)
+            return self._fused.hidden(state, self._attention, self._store)
+        # Each row's length with its new token, 0 where it rests, and that token's slot.
         rests_B, next_B = state.standing()
         lengths_B = next_B.masked_fill(rests_B, 0)
-        return lengths_B, self._store.slots_at(state.pages_BP, state.position, lengths_B)
+        slots_B = self._store.slots_at(state.pages_BP, state.position, lengths_B)
+        attend = DecodeAttend(self._attention, self._store, state.pages_BP, lengths_B)
+        return self.decoder.decode(state.token, state.position, slots_B, attend)
 
 
 def advance(

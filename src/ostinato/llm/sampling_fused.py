@@ -1,4 +1,4 @@
-"""From hidden states to each row's next token in three kernels, where Triton has a GPU.
+"""From hidden states to each row's next token in two or three kernels, where Triton has a GPU.
 
 `sampling.sample` and `resident_step.advance` say what is right; this gives the same tokens, state
 and endings. The logits of a step are written only where somebody must look at them twice: of rows
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ostinato.llm.attention.base import DecodeAttend
 from ostinato.llm.sampling import Level
 from ostinato.llm.sampling_logprobs import logprobs
 from ostinato.llm.sampling_penalties import adjust
@@ -24,8 +25,13 @@ from ostinato.llm.sampling_penalties import adjust
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ostinato.llm.kernels.head_tiles import HeadPlan
+    from ostinato.llm.attention.base import AttentionBackend
+    from ostinato.llm.kernels.few_head import FewHeadPlan
+    from ostinato.llm.kernels.head_tiles import HeadPlan, Leaders
+    from ostinato.llm.kernels.tiled_rows import Weighed
+    from ostinato.llm.kv.store import KvStore
     from ostinato.llm.models.decoder import Decoder
+    from ostinato.llm.models.fused import Fused, Unnormed
     from ostinato.llm.resident_state import ResidentState
 
 FUSED_LEVELS = (Level.GREEDY, Level.CUT, Level.FULL)
@@ -36,6 +42,8 @@ _LEAST_ROWS = 16
 # Rows up to which the head is quicker by tiles. One H200, bf16, 2026-11-30, us: with 32 rows of
 # Llama-3-8B 239 by tiles and 263 by cuBLAS, with 256 rows 495 and 446.
 _MOST_ROWS = 64
+_SHORT = 1024
+"""Hidden numbers of a short row of the head."""
 
 
 def can_fuse(device: torch.device) -> bool:
@@ -68,25 +76,41 @@ class FusedEnd:
 
         return cls(decoder, _plain_head(decoder), can_begin_early(device))
 
-    def stand(self, state: ResidentState, page_tokens: int) -> tuple[Tensor, Tensor]:
-        """Return each row's length with its new token, 0 where it rests, and that token's slot.
+    def hidden(
+        self, state: ResidentState, attention: AttentionBackend, store: KvStore
+    ) -> Tensor | Unnormed:
+        """Run the layers for one new token of each row; fused ones stand the rows up themselves.
 
         Capture:
-            Safe.
+            Safe, if the attention backend is.
         """
-        from ostinato.llm.kernels.standing import stand
+        from ostinato.llm.kernels.standing import Standing, stand
 
-        return stand(state, page_tokens)
+        layers: Fused | None = getattr(self.decoder, "fused", None)
+        if layers is not None:
+            standing = Standing.of(state, store.page_tokens)
+            attend = DecodeAttend(attention, store, state.pages_BP, standing.lengths_B)
+            return layers.step(standing, attend)
+        lengths_B, slots_B = stand(state, store.page_tokens)
+        attend = DecodeAttend(attention, store, state.pages_BP, lengths_B)
+        return self.decoder.decode(state.token, state.position, slots_B, attend)
 
     def take(
-        self, hidden_BE: Tensor, state: ResidentState, level: Level, most_logprobs: int | None
+        self,
+        hidden: Tensor | Unnormed,
+        state: ResidentState,
+        level: Level,
+        most_logprobs: int | None,
     ) -> None:
         """Choose each running row's token, and move the row on by it; see `resident_step.advance`.
 
+        Args:
+            hidden: The hidden states (B, E) after the last norm, or ahead of it.
+
         Capture:
             Safe.
         """
-        from ostinato.llm.kernels.head_tiles import head_tiles, logit_tiles
+        from ostinato.llm.kernels.head_tiles import logit_tiles
         from ostinato.llm.kernels.settling import settle
         from ostinato.llm.kernels.telling import tell_writes
         from ostinato.llm.kernels.weighing import weigh
@@ -94,17 +118,14 @@ class FusedEnd:
         draws, keeps = level is not Level.GREEDY, level is Level.FULL
         logits_BV: Tensor | None = None
         seen_BV: Tensor | None
-        if self._is_written(len(hidden_BE)) or keeps or most_logprobs is not None:
-            logits_BV = seen_BV = self.decoder.logits(hidden_BE)
+        rows = len(state.place_BF)
+        if self._is_written(rows) or keeps or most_logprobs is not None:
+            logits_BV = seen_BV = self.decoder.logits(_normed(hidden))
             if keeps:
                 seen_BV = _changed(logits_BV, state)
             leaders = logit_tiles(seen_BV, state, draws=draws)
         else:
-            assert self.head_VE is not None
-            plan = head_plan(len(hidden_BE), self.head_VE)
-            leaders, seen_BV = head_tiles(
-                hidden_BE, self.head_VE, state, plan=plan, draws=draws, is_early=self.is_early
-            )
+            leaders, seen_BV = self._lead(hidden, state, draws=draws)
         weighed = None
         if draws:
             assert seen_BV is not None
@@ -123,21 +144,73 @@ class FusedEnd:
             assert logits_BV is not None
             state.logprobs.note(place_B, logprobs(logits_BV, token_B, most_logprobs))
 
+    def _lead(
+        self, hidden: Tensor | Unnormed, state: ResidentState, *, draws: bool
+    ) -> tuple[Leaders, Tensor | None]:
+        """Return who leads, and the logits of the rows that need them."""
+        from ostinato.llm.kernels.few_head import few_head
+        from ostinato.llm.kernels.head_tiles import head_tiles
+
+        assert self.head_VE is not None
+        rows, head_VE, early = len(state.place_BF), self.head_VE, self.is_early
+        residual = None if isinstance(hidden, torch.Tensor) else hidden.residual
+        if rows == 1 and not draws and residual is not None:
+            x_1E, norm = residual
+            return few_head(x_1E, norm, head_VE, plan=few_head_plan(head_VE), is_early=early), None
+        plan = head_plan(rows, head_VE, draws=draws)
+        tokens = (_weighed(hidden) if plan.norms else None) or _normed(hidden)
+        return head_tiles(tokens, head_VE, state, plan=plan, draws=draws, is_early=early)
+
     def _is_written(self, rows: int) -> bool:
         """Return whether a step of so many rows writes its logits in any case."""
         return self.head_VE is None or rows > _MOST_ROWS
 
 
-def head_plan(rows: int, head_VE: Tensor) -> HeadPlan:
-    """Return how the head's product is cut for so many rows."""
+def _normed(hidden: Tensor | Unnormed) -> Tensor:
+    return hidden if isinstance(hidden, torch.Tensor) else hidden.normed()
+
+
+def _weighed(hidden: Tensor | Unnormed) -> Weighed | None:
+    return None if isinstance(hidden, torch.Tensor) else hidden.weighed
+
+
+def few_head_plan(head_VE: Tensor) -> FewHeadPlan:
+    """Return how the head's product is cut for one row."""
+    from ostinato.llm.kernels.few_head import FewHeadPlan
+
+    hidden = head_VE.shape[1]
+    processors = _processors(head_VE.device)
+    if hidden <= _SHORT:
+        return FewHeadPlan(16, 64, 2, 4 * processors, is_spread=True)
+    outputs = 8 if hidden <= 2 * _SHORT else 4
+    return FewHeadPlan(outputs, 2 * _SHORT, 8, 2 * processors)
+
+
+def _processors(device: torch.device) -> int:
+    if device.type != "cuda":  # the interpreter runs programs one by one
+        return 1
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def head_plan(rows: int, head_VE: Tensor, *, draws: bool) -> HeadPlan:
+    """Return how the head's product is cut for so many rows.
+
+    The noise of a draw wants the registers that a piece ahead of the wait would lie in, and with
+    many rows those of their norms too.
+    """
     from ostinato.llm.kernels.head_tiles import HeadPlan
 
     width = max(1 << (rows - 1).bit_length(), _LEAST_ROWS)
     hidden = head_VE.shape[1]
     depths = (64, 32) if head_VE.dtype == torch.float32 else (128, 64, 32)
-    depth = next((each for each in depths if hidden % each == 0), depths[-1])
-    stages = 3 if width > 32 else 4
-    return HeadPlan(rows=width, depth=depth, warps=4 if width <= 32 else 8, stages=stages)
+    return HeadPlan(
+        rows=width,
+        depth=next((each for each in depths if hidden % each == 0), depths[-1]),
+        warps=4 if width <= (16 if draws else 32) else 8,
+        stages=3 if width > 32 else 4,
+        ahead=0 if draws else 1,
+        norms=not draws or width <= 32,
+    )
 
 
 def _plain_head(decoder: Decoder) -> Tensor | None:

@@ -20,13 +20,16 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from ostinato.llm.kernels import (
+    begin_rows,
     few_gate_up,
+    few_head,
     few_product_add,
     few_qkv,
     head_tiles,
     norm_rows,
     paged_decode,
     paged_decode_few,
+    settling,
     tiled_gate_up,
     tiled_product_add,
     tiled_qkv,
@@ -38,13 +41,24 @@ _FLOATS = {"squares", "parted", "cos", "sin", "part_output", "part_top", "part_t
     "best",
     "run",
     "real",
+    "frequencies",
 }
-_WHOLES = {"arrived", "lengths", "pages", "owners", "token", "runner"}
-_LONGS = {"slots", "whole", "place"}
+_WHOLES = {"arrived", "lengths", "pages", "owners", "token", "runner"} | {
+    "found",
+    "listed",
+    "history",
+    "counts",
+}
+_LONGS = {"slots", "whole", "place", "tokens", "positions", "output", "given", "mass", "above"}
 _NUMBERS = {"rows", "parts", "window", "long", "pages_stride", "vocabulary"} | {
+    "own_stop",
+    "next_stop",
     "q_row_stride",
     "q_head_stride",
-    "hidden_stride",
+    "tokens_stride",
+    "positions_stride",
+    "logits_stride",
+    "history_stride",
 }
 _PLAIN = {"HAS_SCALE": False, "HAS_BIAS": False}
 
@@ -80,14 +94,31 @@ def kernels() -> Iterator[tuple[str, Any, dict[str, Any], int, int]]:
     yield "norm", norm_rows._norm, {"E": 576, "BLOCK": 1024, "ADDS": False}, 4, 3
     shape: dict[str, Any] = {"G": 3, "R": 3, "D": 64, "PAGE": 16, "ROWS_PAD": 32, "R_PAD": 4}
     shape |= {"M": 16, "D_PAD": 64, "HAS_WINDOW": False}
+    shape |= {"FETCHES": False}
     kept = shape | {"BLOCK": 64, "HAS_OWNER": False, "PIECES": 0, "LEAST": 128, "KNOWS": True}
     yield "attention", paged_decode._decode, kept, 4, 5
+    yield "attention, fetching", paged_decode._decode, kept | {"FETCHES": True}, 4, 5
     alone = shape | {"PIECES": 2, "BLOCK": 256, "LONG_BLOCK": 32, "AHEAD": 0, "PAGES": 0}
     yield "attention, few", paged_decode_few._decode_few, alone, 8, 3
     shared = alone | {"PIECES": 1, "BLOCK": 64, "LONG_BLOCK": 64, "AHEAD": 4, "PAGES": 64}
     yield "attention, together", paged_decode_few._decode_few, shared, 4, 5
-    head = {"W": 16, "R": 8, "PLACE": 4, "E": 576, "BLOCK_B": 16, "BLOCK_V": 128, "BLOCK_E": 64}
-    yield "head", head_tiles._head, head | {"DRAWS": True}, 4, 4
+    nearing = shared | {"FETCHES": True}
+    yield "attention, together, fetching", paged_decode_few._decode_few, nearing, 4, 5
+    begun: dict[str, Any] = {"OUT": 11, "PAGE": 16, "E": 576, "C": 32, "E_PAD": 1024, "C_PAD": 32}
+    yield "begin", begin_rows._begin, begun | {"WEIGHS": True, "STANDS": True}, 4, 3
+    for size, cut in (2048, (8, 2048, 1)), (576, (16, 64, 16)):
+        rows = dict(zip(("N", "CHUNK", "SPREAD"), cut, strict=True))
+        warps = 8 if size == 2048 else 2
+        yield f"few head, {size}", few_head._few_head, {"E": size} | rows, warps, 1
+    sampled: dict[str, Any] = {"W": 70, "R": 16, "PLACE": 3}
+    head = sampled | {"E": 576, "BLOCK_B": 16, "BLOCK_V": 128, "BLOCK_E": 64, "STAGES": 4}
+    one = {"NORM_B": 1, "PARTS_PAD": 64, "AHEAD": 1, "DRAWS": False}
+    yield "head, ahead", head_tiles._head, head | one, 4, 3
+    drawn = {"NORM_B": 16, "PARTS_PAD": 64, "AHEAD": 0, "DRAWS": True}
+    yield "head, drawn", head_tiles._head, head | drawn, 4, 3
+    sizes = {"OUT": 11, "V": 49152, "T": 384, "T_PAD": 512, "S": 1, "C": 1, "SPARE": 8}
+    ways = {"BLOCK": 4096, "TILE": 128, "GROUP": 32, "DRAWS": False, "KEEPS": False}
+    yield "settling", settling._settle, sampled | sizes | ways, 8, 3
 
 
 def _heads(hidden: int, q: int, kv: int, size: int, outputs: int, chunk: int) -> dict[str, Any]:
@@ -113,7 +144,7 @@ def compiled(kernel: Any, given: dict[str, Any], warps: int, stages: int, *, ear
 def _type_of(name: str, given: dict[str, Any]) -> str:
     if name in given:
         return "constexpr"
-    if name in ("eps", "scale"):
+    if name in ("eps", "scale", "amplitude"):
         return "fp32"
     if name in _NUMBERS:
         return "i32"
@@ -145,6 +176,7 @@ def main() -> None:
             "loads": _before_wait(program(early)).count("tt.load"),
             "late": sum("griddepcontrol" in line for line in program(late)),
             "shared_bytes": early.metadata.shared,
+            "fetches": early.asm["ptx"].count("cp.async.bulk.prefetch"),
         }
         sys.stdout.write(f"{json.dumps(told)}\n")
 

@@ -21,6 +21,7 @@ from ostinato.llm.kernels.few_rows import FewPlan
 from ostinato.llm.kernels.matrix import Matrix
 
 CODES = pytest.mark.parametrize("codes", [torch.int8, torch.float8_e4m3fn], ids=["int8", "fp8"])
+WAYS = ("few", "tiled", "widened")
 NUMBERS = pytest.mark.parametrize("number", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 
 
@@ -83,8 +84,23 @@ def test_compiled_for_an_h200_no_code_takes_the_slow_way(tmp_path: Path) -> None
         env=around | {"TRITON_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    kernels = {each["name"]: each["converts"] for each in map(json.loads, ran.stdout.splitlines())}
-    assert list(kernels) == ["few i8", "few fp8e4nv", "tiled i8", "tiled fp8e4nv"]
-    for converts in kernels.values():
-        assert not {"cvt.rn.f32.s8", "cvt.rn.f32.s16", "cvt.rn.f32.s32"} & {*converts}, kernels
-        assert "cvt.bf16.f16" not in {each.replace(".rn", "") for each in converts}, kernels
+    kernels = {each["name"]: each for each in map(json.loads, ran.stdout.splitlines())}
+    of_codes = [f"{way} {codes}" for codes in ("i8", "fp8e4nv") for way in WAYS]
+    assert list(kernels) == [*of_codes, "words, sum", "words, long sum", "words, gate_up"]
+    for name, kernel in kernels.items():
+        converts = {*kernel["converts"]}
+        assert not {"cvt.rn.f32.s8", "cvt.rn.f32.s16"} & converts, kernel
+        assert "cvt.bf16.f16" not in {each.replace(".rn", "") for each in converts}, kernel
+        # A sum of words is a whole number, which becomes one of float32; no code does.
+        assert ("cvt.rn.f32.s32" in converts) is name.startswith("words"), kernel
+        assert kernel["spilt"] == 0, kernel
+        # A tensor core's codes lie side by side in shared memory.
+        assert kernel["narrow"] == 0 or not name.startswith("tiled"), kernel
+    # Two for each word of a thread, and gate and up share the token's bytes.
+    assert [kernels[f"words, {each}"]["sums"] for each in ("sum", "long sum", "gate_up")] == [
+        2 * 8 * 4096 // 4 // 128,
+        2 * 4 * 14336 // 4 // 128,
+        2 * 8 * 4096 // 4 // 128,
+    ]
+    # What a thread reads it writes itself.
+    assert kernels["widened i8"]["shared"] == kernels["widened fp8e4nv"]["shared"] == 0

@@ -15,6 +15,7 @@ pytest.importorskip("triton")
 
 from ostinato.llm.kernels.head_tiles import TILE, HeadPlan, head_tiles, logit_tiles
 from ostinato.llm.kernels.settling import settle
+from ostinato.llm.kernels.tiled_rows import Weighed, scaled_plain
 from ostinato.llm.kernels.weighing import weigh
 from ostinato.llm.sampling_draws import noise
 
@@ -50,6 +51,27 @@ def test_the_leaders_are_those_of_the_written_logits(
     wanted = logit_tiles(logits, state, draws=draws)
     found, _ = head_tiles(hidden_BE, weight_VE, state, plan=SMALL, draws=draws)
     same_leaders(found, wanted, draws=draws)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 2, 3])
+@pytest.mark.parametrize(("rows", "hidden"), [(1, 96), (5, 80), (17, 48)])
+def test_tokens_that_come_weighed_are_normed_in_passing(
+    rows: int, hidden: int, ahead: int, kernel_device: torch.device
+) -> None:
+    plan = HeadPlan(rows=16, depth=32, warps=4, stages=2, ahead=ahead)
+    x_BE, weight_VE = exact(rows, hidden, 300, kernel_device)
+    squares_PB = torch.rand(3, rows, device=kernel_device) * hidden
+    weighed = Weighed(x_BE, squares_PB, 0.5)
+    state = running([{"temperature": 0.7}] * rows, 300, kernel_device)
+    scale_B1 = torch.rsqrt(squares_PB.sum(0) / hidden + 0.5)[:, None]
+    logits = torch.nn.functional.linear(x_BE, weight_VE) * scale_B1
+    assert_close(logits, torch.nn.functional.linear(scaled_plain(weighed), weight_VE))
+    wanted = logit_tiles(logits, state, draws=True)
+    found, _ = head_tiles(weighed, weight_VE, state, plan=plan, draws=True)
+    assert_close(found.best_BT, wanted.best_BT)
+    assert_close(found.run_BT, wanted.run_BT)
+    # Products are exact, and a scale keeps their order.
+    assert torch.equal(found.token_BT, wanted.token_BT)
 
 
 def test_logits_are_rounded_to_the_type_of_the_weights_before_anything_looks(

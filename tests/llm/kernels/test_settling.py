@@ -13,6 +13,7 @@ from llm.kernels.sampling_case import chosen, expected, running
 pytest.importorskip("triton")
 
 from ostinato.llm.kernels.head_tiles import logit_tiles
+from ostinato.llm.kernels.settling import settle
 from ostinato.llm.kernels.weighing import LISTED, weigh
 from ostinato.llm.resident_state import Ending
 
@@ -121,6 +122,19 @@ def test_rows_with_broken_logits_end_in_error_and_give_nothing(kernel_device: to
     assert state.count.tolist() == [0, 0, 0, 0, 1]
     assert torch.equal(state.place_BF[:4], before[:4])
     assert state.token[4] == logits[4].argmax()
+
+
+def test_the_place_of_a_token_is_told_and_the_spare_one_of_who_gives_none(
+    kernel_device: torch.device,
+) -> None:
+    logits = torch.randn(3, 300, device=kernel_device)
+    logits[1, 3] = torch.nan
+    state = running([{"temperature": 0}] * 3, 300, kernel_device)
+    state.output_BF[0, 0] = 2
+    state.output_BF[2, 1] = int(Ending.EMPTY)
+    leaders = logit_tiles(logits, state, draws=False)
+    _, place = settle(leaders, state, logits_BV=None, weighed=None, keeps_history=False)
+    assert place.tolist() == [2, 3, 3]
 
 
 def test_a_stop_token_wins_over_the_last_token_allowed(kernel_device: torch.device) -> None:

@@ -81,6 +81,14 @@ def test_a_plan_that_gives_other_numbers_has_no_time(
     assert bench.time(FEW, 2, expected * torch.nan) is None
 
 
+@pytest.mark.parametrize(("layers", "apart"), [(2, 0.02), (32, 0.08)])
+def test_what_rounding_does_in_many_layers_is_not_wrong(layers: int, apart: float) -> None:
+    expected = torch.ones(4, 16)
+    assert measuring._is_near(expected * (1 + apart), expected, layers)
+    assert not measuring._is_near(expected * (1 + 2 * apart), expected, layers)
+    assert not measuring._is_near(expected * torch.nan, expected, layers)
+
+
 def cheapest_is_few(monkeypatch: pytest.MonkeyPatch) -> list[tuple[LayerPlan, int]]:
     """Let every product be the faster the fewer it multiplies by the library; return what ran."""
     ran: list[tuple[LayerPlan, int]] = []

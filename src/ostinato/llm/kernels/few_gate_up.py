@@ -49,7 +49,7 @@ def few_gate_up(
     _gate_up[(triton.cdiv(inner, plan.outputs),)](
         x_ME,
         norm,
-        matrix.weight,
+        plan.weights(matrix, x_ME.dtype),
         matrix.scale_place,
         matrix.bias_place,
         out_MI,

@@ -42,7 +42,7 @@ def few_product_add(
     _product_add[(triton.cdiv(hidden, plan.outputs),)](
         x_ME,
         h_MK,
-        matrix.weight,
+        plan.weights(matrix, h_MK.dtype),
         matrix.scale_place,
         matrix.bias_place,
         M=rows,

@@ -50,7 +50,7 @@ def few_qkv(
     _qkv[(triton.cdiv(pairs, plan.outputs),)](
         x_ME,
         norm,
-        matrix.weight,
+        plan.weights(matrix, x_ME.dtype),
         matrix.scale_place,
         matrix.bias_place,
         place.cos_NC,

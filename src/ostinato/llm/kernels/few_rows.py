@@ -18,16 +18,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 import triton
 import triton.language as tl
 
+from ostinato.llm.kernels.columns import eight, two
 from ostinato.llm.kernels.decoding_codes import numbers_of
+from ostinato.llm.kernels.few_words import sum_words
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ostinato.llm.kernels.matrix import Matrix
 
 _COLUMNS = 16
-"""Codes of a row that a thread loads at once, taken apart by `_eight`, twice."""
+"""Codes of a row that a thread loads at once, taken apart by `eight`, twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +57,33 @@ class FewPlan:
             return self.outputs
         return 0 if matrix.is_codes and self.chunk >= _COLUMNS else 1
 
+    def weights(self, matrix: Matrix, number: torch.dtype) -> Tensor:
+        """Return the matrix as a kernel takes it whose tokens are of type `number`.
+
+        That is in words of four, where its codes are int8 and are multiplied as they are.
+        """
+        weight = matrix.weight
+        is_int8 = weight.dtype == torch.int8 and weight.shape[1] % _COLUMNS == 0
+        in_words = is_int8 and number.itemsize == 2 and self.spread(matrix) == 0
+        return weight.view(torch.int32) if in_words else weight
+
 
 @triton.jit
 def load_weights(matrix: tl.tensor, row_N: tl.tensor, K: tl.constexpr, CHUNK: tl.constexpr) -> Any:
-    """Return rows of the matrix, (N, CHUNK) each chunk. They are read once, and said so."""
+    """Return rows of the matrix, (N, CHUNK) each chunk. They are read once, and said so.
+
+    Of a matrix in words of four codes a chunk is (N, CHUNK / 4).
+    """
+    EACH: tl.constexpr = 4 if matrix.dtype.element_ty == tl.int32 else 1
     chunks = ()
     for c in tl.static_range((K + CHUNK - 1) // CHUNK):
-        k = c * CHUNK + tl.arange(0, CHUNK)
-        at = matrix + row_N[:, None].to(tl.int64) * K + k[None, :]
+        k = c * (CHUNK // EACH) + tl.arange(0, CHUNK // EACH)
+        at = matrix + row_N[:, None].to(tl.int64) * (K // EACH) + k[None, :]
         if (c + 1) * CHUNK <= K:
             piece = tl.load(at, eviction_policy="evict_first")
         else:
-            piece = tl.load(at, mask=(k < K)[None, :], other=0.0, eviction_policy="evict_first")
+            is_there = (k < K // EACH)[None, :]
+            piece = tl.load(at, mask=is_there, other=0.0, eviction_policy="evict_first")
         chunks = chunks + (piece,)  # type: ignore[assignment]  # noqa: RUF005
     return chunks
 
@@ -126,38 +146,27 @@ def sum_products(
     Args:
         x: As `load_row` returns them.
     """
-    if SPREAD == 0:
-        N: tl.constexpr = weights[0].shape[0]
-        sums = tl.zeros((N, CHUNK // 16), tl.float32)
-        for c in tl.static_range((K + CHUNK - 1) // CHUNK):
-            both = _eight(numbers_of(weights[c], tl.float32))
-            first = _eight(x[2 * c].to(tl.float32))
-            second = _eight(x[2 * c + 1].to(tl.float32))
-            for i in tl.static_range(8):
-                sums += _two(both[i])[0] * first[i]
-            for i in tl.static_range(8):
-                sums += _two(both[i])[1] * second[i]
+    if weights[0].dtype == tl.int32:
+        return sum_words(weights, x, K, CHUNK)
+    elif SPREAD == 0:  # no `if`: what follows a return is compiled too
+        return _sum_columns(weights, x, K, CHUNK)
     else:
         sums = numbers_of(weights[0], tl.float32) * x[0].to(tl.float32)
         for c in tl.static_range(1, (K + CHUNK - 1) // CHUNK):
             sums += numbers_of(weights[c], tl.float32) * x[c].to(tl.float32)
+        return tl.sum(sums, 1)
+
+
+@triton.jit
+def _sum_columns(weights: tl.tuple, x: tl.tuple, K: tl.constexpr, CHUNK: tl.constexpr) -> Any:
+    """Return the N sums, of codes and of a token in columns."""
+    sums = tl.zeros((weights[0].shape[0], CHUNK // 16), tl.float32)
+    for c in tl.static_range((K + CHUNK - 1) // CHUNK):
+        both = eight(numbers_of(weights[c], tl.float32))
+        first = eight(x[2 * c].to(tl.float32))
+        second = eight(x[2 * c + 1].to(tl.float32))
+        for i in tl.static_range(8):
+            sums += two(both[i])[0] * first[i]
+        for i in tl.static_range(8):
+            sums += two(both[i])[1] * second[i]
     return tl.sum(sums, 1)
-
-
-@triton.jit
-def _eight(piece: tl.tensor) -> Any:
-    """Return every eighth column, from the first on, from the second, and so on."""
-    even, odd = _two(piece)
-    from_0_by_4, from_2_by_4 = _two(even)
-    from_1_by_4, from_3_by_4 = _two(odd)
-    from_0, from_4 = _two(from_0_by_4)
-    from_1, from_5 = _two(from_1_by_4)
-    from_2, from_6 = _two(from_2_by_4)
-    from_3, from_7 = _two(from_3_by_4)
-    return from_0, from_1, from_2, from_3, from_4, from_5, from_6, from_7
-
-
-@triton.jit
-def _two(piece: tl.tensor) -> Any:
-    """Return the even columns and the odd ones."""
-    return tl.split(tl.reshape(piece, (piece.shape[0], piece.shape[1] // 2, 2)))

@@ -5,6 +5,10 @@ program multiplies one tile of the head with the hidden states, and keeps of eac
 token of the tile and, where the row draws, the winner of its race. Logits are written of those rows
 alone whose top-k, top-p or min-p must look at them again.
 
+Tokens may come weighed for the last norm, as products before a norm leave them (`tiled_rows.py`):
+then the norm costs no kernel here either. Begun early, a program asks for the first piece of its
+tile before it waits.
+
 Logits are rounded to the type of the weights before anything looks at them, as a product that
 writes them does. Kernels of `choosing` make the row's token of this.
 
@@ -23,6 +27,7 @@ import triton.language as tl
 
 from ostinato.llm.kernels.early import launching, let_next_begin, wait_for_previous
 from ostinato.llm.kernels.racing import NOBODY, coldness, hash_position, noise
+from ostinato.llm.kernels.tiled_rows import Weighed, load_ahead, load_squares, multiply
 from ostinato.llm.sampling_state import MIN_P, STREAM, TEMPERATURE, TOP_K, TOP_P
 
 if TYPE_CHECKING:
@@ -76,16 +81,20 @@ class HeadPlan:
     Attributes:
         rows: Rows of a program, a power of two from 16 on.
         depth: Hidden numbers taken at a time.
+        ahead: How many such pieces of a tile are asked for before the wait for the kernel ahead.
+        norms: Whether tokens may come weighed; if not, a norm of their own comes first.
     """
 
     rows: int
     depth: int
     warps: int
     stages: int
+    ahead: int = 1
+    norms: bool = True
 
 
 def head_tiles(
-    hidden_BE: Tensor,
+    hidden: Tensor | Weighed,
     weight_VE: Tensor,
     state: ResidentState,
     *,
@@ -96,7 +105,8 @@ def head_tiles(
     """Multiply, and return who leads in each tile, and the logits of the rows that need them.
 
     Args:
-        hidden_BE, weight_VE: Of one dtype; each row contiguous, the weight wholly.
+        hidden: (B, E), normed, or tokens weighed for their norm; of the weight's dtype.
+        weight_VE: Contiguous.
         draws: Whether some row may draw; if not, there are no logits.
 
     Returns:
@@ -105,13 +115,15 @@ def head_tiles(
     Capture:
         Safe.
     """
-    rows, hidden = hidden_BE.shape
+    weighed, x_BE = (hidden, hidden.x_MK) if isinstance(hidden, Weighed) else (None, hidden)
+    rows, size = x_BE.shape
     vocabulary = len(weight_VE)
-    leaders = Leaders.empty(rows, vocabulary, hidden_BE.device)
+    leaders = Leaders.empty(rows, vocabulary, x_BE.device)
     logits_BV = weight_VE.new_empty(rows, vocabulary) if draws else None
     tiles = leaders.best_BT.shape[1]
     _head[(tiles * -(-rows // plan.rows),)](
-        hidden_BE,
+        x_BE.contiguous(),
+        leaders.best_BT if weighed is None else weighed.squares_PM,
         weight_VE,
         leaders.best_BT if logits_BV is None else logits_BV,
         leaders.best_BT,
@@ -123,18 +135,23 @@ def head_tiles(
         state.place_BF,
         rows,
         vocabulary,
-        hidden_BE.stride(0),
+        0 if weighed is None else len(weighed.squares_PM),
+        0.0 if weighed is None else weighed.eps,
         W=state.sampling.whole_BF.stride(0),
         R=state.sampling.real_BF.stride(0),
         PLACE=state.place_BF.stride(0),
-        E=hidden,
+        E=size,
         BLOCK_B=plan.rows,
+        # One row's parts may be many, and are the same in each column.
+        NORM_B=1 if rows == 1 else plan.rows,
+        PARTS_PAD=0 if weighed is None else weighed.parts_pad,
         BLOCK_V=TILE,
         BLOCK_E=plan.depth,
+        STAGES=plan.stages,
+        AHEAD=min(plan.ahead, -(-size // plan.depth)),
         DRAWS=draws,
         EARLY=is_early,
         num_warps=plan.warps,
-        num_stages=plan.stages,
         **launching(is_early=is_early),
     )
     return leaders, logits_BV
@@ -215,9 +232,10 @@ def _races(temperature: tl.tensor, top_k: tl.tensor, vocabulary: tl.tensor) -> A
     return (temperature > 0) & ((top_k == 0) | (top_k >= vocabulary))
 
 
-@triton.jit(do_not_specialize=("rows",))
+@triton.jit(do_not_specialize=("rows", "parts"))
 def _head(
-    hidden: tl.tensor,
+    x: tl.tensor,
+    squares: tl.tensor,
     weight: tl.tensor,
     logits: tl.tensor,
     best: tl.tensor,
@@ -229,14 +247,19 @@ def _head(
     place: tl.tensor,
     rows: tl.tensor,
     vocabulary: tl.tensor,
-    hidden_stride: tl.tensor,
+    parts: tl.tensor,
+    eps: tl.tensor,
     W: tl.constexpr,
     R: tl.constexpr,
     PLACE: tl.constexpr,
     E: tl.constexpr,
     BLOCK_B: tl.constexpr,
+    NORM_B: tl.constexpr,
+    PARTS_PAD: tl.constexpr,
     BLOCK_V: tl.constexpr,
     BLOCK_E: tl.constexpr,
+    STAGES: tl.constexpr,
+    AHEAD: tl.constexpr,
     DRAWS: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
@@ -248,22 +271,17 @@ def _head(
     row_B = stack * BLOCK_B + tl.arange(0, BLOCK_B)
     is_row_B = row_B < rows
     # Beyond the ends the last row is read once more, so that loads need no mask.
-    near_V = tl.minimum(token_V, vocabulary - 1).to(tl.int64)
+    near_V = tl.minimum(token_V, vocabulary - 1)
     near_B = tl.minimum(row_B, rows - 1).to(tl.int64)
-    e_E = tl.arange(0, BLOCK_E)
-    weight_VE = weight + near_V[:, None] * E + e_E[None, :]
-    hidden_EB = hidden + near_B[None, :] * hidden_stride + e_E[:, None]
+    ahead = load_ahead(weight, near_V, E, BLOCK_E, 1, AHEAD)
     wait_for_previous(EARLY)
-    x_VB = tl.zeros((BLOCK_V, BLOCK_B), tl.float32)
-    for e in range(0, E, BLOCK_E):
-        if E % BLOCK_E == 0:
-            w_VE = tl.load(weight_VE + e)
-            h_EB = tl.load(hidden_EB + e)
-        else:
-            w_VE = tl.load(weight_VE + e, mask=(e_E < E - e)[None, :], other=0.0)
-            h_EB = tl.load(hidden_EB + e, mask=(e_E < E - e)[:, None], other=0.0)
-        x_VB = tl.dot(w_VE, h_EB, x_VB, input_precision="ieee")
+    if PARTS_PAD > 0:
+        norm_B = tl.minimum(stack * BLOCK_B + tl.arange(0, NORM_B), rows - 1)
+        squares_PB = load_squares(squares, norm_B, parts, rows, PARTS_PAD)
+    x_VB = multiply(weight, near_V, ahead, x, near_B, E, BLOCK_E, STAGES, 1, AHEAD)
     let_next_begin(EARLY)
+    if PARTS_PAD > 0:
+        x_VB *= tl.rsqrt(tl.sum(squares_PB, 0) / E + eps)[None, :]
     # Rounded, as logits that are written are.
     x_VB = x_VB.to(weight.dtype.element_ty).to(tl.float32)
     is_token_V = token_V < vocabulary

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 import triton
 import triton.language as tl
 
-from ostinato.llm.kernels.attending import LOG2_E, count_pad, load_rows, slots_of
-from ostinato.llm.kernels.early import launching, let_next_begin, wait_for_previous
-from ostinato.llm.kernels.stretches import attend_stretches, put_together
+from ostinato.llm.kernels.apart import attend_apart
+from ostinato.llm.kernels.attending import LOG2_E, count_pad
+from ostinato.llm.kernels.early import launching
+from ostinato.llm.kernels.fetching import count_fetched, fetch_pages
+from ostinato.llm.kernels.stretches import attend_stretches
 from ostinato.llm.kernels.together import attend_together
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class FewRowsPlan:
         ahead: Blocks asked for before the wait by a program that takes all query heads of a key
             head; 0: a program takes one query head, and asks for one block.
         least: Programs that there are at least, for long rows to be shared out to.
+        fetched: Bytes of the next layer's keys and values that are fetched into the L2 at most.
     """
 
     pieces: int
@@ -55,6 +58,7 @@ class FewRowsPlan:
     stages: int = 3
     ahead: int = 0
     least: int = 0
+    fetched: int = 0
 
     def grid(self, rows: int, heads: int, kv_heads: int) -> tuple[int, int, int]:
         """Return how many pieces, heads and rows have programs; some rows may be none."""
@@ -78,6 +82,7 @@ def paged_decode_few(
     plan: FewRowsPlan,
     shared: Workspace,
     is_early: bool,
+    following: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Return (B, H, D); rows of length 0 are zero.
 
@@ -89,6 +94,7 @@ def paged_decode_few(
         pages_BP: int32 or int64; the numbers of one row are contiguous.
         lengths_B: int32 or int64.
         shared: Room for two partial results of R heads and one counter per program.
+        following: The next layer's keys and values, of which some may be fetched.
 
     Capture:
         Safe. Reads sizes on the device and never waits for it.
@@ -99,6 +105,7 @@ def paged_decode_few(
     if q_BHD.stride(2) != 1:
         q_BHD = q_BHD.contiguous()
     out_BHD = q_BHD.new_empty(rows, heads, size)
+    next_keys, next_values = following or (keys, values)
     _decode_few[plan.grid(rows, heads, kv_heads)](
         q_BHD,
         keys,
@@ -116,6 +123,9 @@ def paged_decode_few(
         q_BHD.stride(1),
         scale * LOG2_E,
         window or 0,
+        next_keys,
+        next_values,
+        count_fetched(plan.fetched, rows, keys) if following else 0,
         plan.long,
         G=kv_heads,
         R=group,
@@ -133,6 +143,7 @@ def paged_decode_few(
         PAGES=triton.next_power_of_2(plan.long // page_tokens + 2) if plan.ahead else 0,
         HAS_WINDOW=window is not None,
         EARLY=is_early,
+        FETCHES=is_early and plan.fetched > 0,
         num_warps=plan.warps,
         num_stages=plan.stages,
         **launching(is_early=is_early),
@@ -140,7 +151,7 @@ def paged_decode_few(
     return out_BHD
 
 
-@triton.jit(do_not_specialize=("rows", "pages_stride", "window", "long"))
+@triton.jit(do_not_specialize=("rows", "pages_stride", "window", "next_stop", "long"))
 def _decode_few(
     q: tl.tensor,
     keys: tl.tensor,
@@ -158,6 +169,9 @@ def _decode_few(
     q_head_stride: tl.tensor,
     scale: tl.tensor,
     window: tl.tensor,
+    next_keys: tl.tensor,
+    next_values: tl.tensor,
+    next_stop: tl.tensor,
     long: tl.tensor,
     G: tl.constexpr,
     R: tl.constexpr,
@@ -174,6 +188,7 @@ def _decode_few(
     PAGES: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
     EARLY: tl.constexpr,
+    FETCHES: tl.constexpr,
 ) -> None:
     piece = tl.program_id(0)
     head = tl.program_id(1)
@@ -201,6 +216,10 @@ def _decode_few(
             q_head_stride,
             scale,
             window,
+            next_keys,
+            next_values,
+            0,
+            next_stop,
             G,
             R,
             D,
@@ -215,6 +234,7 @@ def _decode_few(
             0,
             0,
             EARLY,
+            FETCHES,
         )
     elif row < rows:
         length = tl.sum(tl.where(row_B == row, length_B, 0), 0)
@@ -253,7 +273,7 @@ def _decode_few(
                 EARLY,
             )
         else:
-            _attend_piece(
+            attend_apart(
                 row,
                 head,
                 piece,
@@ -279,109 +299,19 @@ def _decode_few(
                 HAS_WINDOW,
                 EARLY,
             )
-
-
-@triton.jit
-def _attend_piece(
-    row: tl.tensor,
-    head: tl.tensor,
-    piece: tl.tensor,
-    length: tl.tensor,
-    q: tl.tensor,
-    keys: tl.tensor,
-    values: tl.tensor,
-    table: tl.tensor,
-    out: tl.tensor,
-    part_output: tl.tensor,
-    part_top: tl.tensor,
-    part_total: tl.tensor,
-    arrived: tl.tensor,
-    scale: tl.tensor,
-    window: tl.tensor,
-    G: tl.constexpr,
-    R: tl.constexpr,
-    D: tl.constexpr,
-    PAGE: tl.constexpr,
-    D_PAD: tl.constexpr,
-    PIECES: tl.constexpr,
-    BLOCK: tl.constexpr,
-    HAS_WINDOW: tl.constexpr,
-    EARLY: tl.constexpr,
-) -> None:
-    """Attend with one query head to one piece of its row's keys."""
-    kv_head = head // R
-    newest = length - 1
-    oldest = length * 0
-    if HAS_WINDOW:
-        oldest = tl.maximum(length - window, 0)
-    first = oldest // BLOCK * BLOCK
-    span = tl.maximum(tl.cdiv(tl.cdiv(length - first, PIECES), BLOCK), 1) * BLOCK
-    parts = tl.cdiv(length - first, span)
-    start = first + piece * span
-    until = tl.minimum(start + span, length)
-    key_N = start + tl.arange(0, BLOCK)
-    d = tl.arange(0, D_PAD)
-    is_old_N = (key_N >= oldest) & (key_N < tl.minimum(until, newest))
-    offset_N = (slots_of(table, key_N, is_old_N, PAGE) * G + kv_head) * D
-    k_ND = load_rows(keys, offset_N, is_old_N, D, D_PAD)
-    v_ND = load_rows(values, offset_N, is_old_N, D, D_PAD)
-    wait_for_previous(EARLY)
-    let_next_begin(EARLY)
-    result = out + (row.to(tl.int64) * (G * R) + head) * D + d
-    if length <= 0:
-        if piece == 0:
-            tl.store(result, tl.zeros((D_PAD,), out.dtype.element_ty), mask=d < D)
-    elif piece < parts:
-        q_D = tl.load(q + d, mask=d < D, other=0.0).to(tl.float32) * scale
-        # Written by the kernel ahead: past the nearest cache, which may hold what was there before.
-        at = tl.load(table + newest // PAGE).to(tl.int64) * PAGE + newest % PAGE
-        at = (at * G + kv_head) * D + d
-        new_k_D = tl.load(keys + at, mask=d < D, other=0.0, cache_modifier=".cg")
-        new_v_D = tl.load(values + at, mask=d < D, other=0.0, cache_modifier=".cg")
-        top = length * 0.0 + float("-inf")
-        total = length * 0.0
-        out_D = tl.zeros((D_PAD,), tl.float32)
-        for key in range(start, until, BLOCK):
-            key_N = key + tl.arange(0, BLOCK)
-            if key != start:
-                is_old_N = (key_N >= oldest) & (key_N < tl.minimum(until, newest))
-                offset_N = (slots_of(table, key_N, is_old_N, PAGE) * G + kv_head) * D
-                k_ND = load_rows(keys, offset_N, is_old_N, D, D_PAD)
-                v_ND = load_rows(values, offset_N, is_old_N, D, D_PAD)
-            is_new_N1 = (key_N == newest)[:, None]
-            k_ND = tl.where(is_new_N1, new_k_D[None, :], k_ND)
-            v_ND = tl.where(is_new_N1, new_v_D[None, :], v_ND)
-            score_N = tl.sum(k_ND.to(tl.float32) * q_D[None, :], 1)
-            score_N = tl.where((key_N >= oldest) & (key_N < until), score_N, float("-inf"))
-            new_top = tl.maximum(top, tl.max(score_N, 0))
-            zero = tl.where(new_top == float("-inf"), 0.0, new_top)
-            shrink = tl.exp2(top - zero)
-            weight_N = tl.exp2(score_N - zero)
-            total = total * shrink + tl.sum(weight_N, 0)
-            out_D = out_D * shrink + tl.sum(weight_N[:, None] * v_ND.to(tl.float32), 0)
-            top = new_top
-        if parts == 1:
-            tl.store(result, (out_D / total).to(out.dtype.element_ty), mask=d < D)
-        else:
-            counter = row * (G * R) + head
-            place = counter * PIECES + piece
-            tl.store(part_output + place * D + d, out_D, mask=d < D)
-            tl.store(part_top + place, top)
-            tl.store(part_total + place, total)
-            tl.debug_barrier()
-            before = tl.atomic_add(arrived + counter, 1, sem="acq_rel")
-            if before == parts - 1:
-                tl.store(arrived + counter, 0)
-                put_together(
-                    out + counter.to(tl.int64) * D,
-                    part_output,
-                    part_top,
-                    part_total,
-                    counter,
-                    parts,
-                    1,
-                    D,
-                    1,
-                    D_PAD,
-                    PIECES,
-                )
+        if FETCHES:
+            fetch_pages(
+                (row * tl.num_programs(1) + head) * PIECES + piece,
+                tl.num_programs(2) * tl.num_programs(1) * PIECES,
+                next_keys,
+                next_values,
+                pages,
+                lengths,
+                rows,
+                pages_stride,
+                0,
+                next_stop,
+                G,
+                D,
+                PAGE,
+            )

@@ -9,6 +9,9 @@ same as `sampling.sample`.
 
 Then the row moves on by its token, as `resident_step.advance` says.
 
+All that is read of a row that only takes the best is asked for at once, and how the row stands
+before the wait: one answer of memory stands between the head's end and this kernel's, not five.
+
 Shapes: N tokens of a block or a list, T tiles, S programs of a row, C places of each in the list.
 """
 
@@ -87,6 +90,9 @@ def settle(
     Returns:
         (token_B, place_B), int64: each row's token, and where in the ring it was put; of rows that
         gave none, some token and the spare place.
+
+    Begun early, it reads how the rows stand before the wait: so the kernel ahead must let others
+    begin after its own wait, and write none of it.
 
     Capture:
         Safe.
@@ -178,19 +184,22 @@ def _settle(
     KEEPS: tl.constexpr,
     EARLY: tl.constexpr,
 ) -> None:
+    row = tl.program_id(0).to(tl.int64)
+    at_T = tl.arange(0, T_PAD)
+    spot = tl.load(output + row * OUT)
+    is_running = tl.load(output + row * OUT + 1) == 0
+    position = tl.load(place + row * PLACE + 1)
+    is_last = position + 1 >= tl.load(place + row * PLACE + 2)
+    stop_S = tl.load(whole + row * W + _WHOLE + tl.arange(0, _STOPS))
     wait_for_previous(EARLY)
     let_next_begin(EARLY)
-    row = tl.program_id(0).to(tl.int64)
     best_T = lead(best, row, T, T_PAD)
-    top = tl.max(best_T, 0)
-    at_T = tl.arange(0, T_PAD)
     token_T = tl.load(token + row * T + at_T, mask=at_T < T, other=NOBODY)
+    tl.debug_barrier()  # one thread writes below what all have read here
+    top = tl.max(best_T, 0)
     chosen = tl.min(tl.where(best_T == top, token_T, NOBODY), 0)
     has_nan = tl.max((best_T != best_T).to(tl.int32), 0) > 0
     is_broken = has_nan | (top == float("inf")) | (top == float("-inf"))
-    is_running = tl.load(output + row * OUT + 1) == 0
-    position = tl.load(place + row * PLACE + 1)
-    tl.debug_barrier()  # one thread writes below what all have read here
     if DRAWS:
         temperature = tl.load(real + row * R + _TEMPERATURE)
         if (temperature > 0) & is_running & (is_broken == 0):
@@ -235,17 +244,15 @@ def _settle(
                 )  # fmt: skip
     chosen = tl.minimum(chosen, V - 1).to(tl.int64)
     tl.store(given + row, chosen)
-    spot = tl.full((), SPARE, tl.int64)
+    tl.store(given + rows + row, tl.where(is_running & (is_broken == 0), spot, SPARE))
     if is_running:
         if is_broken:
             tl.store(output + row * OUT + 1, tl.full((), _ERROR, tl.int64))
         else:
-            spot = tl.load(output + row * OUT)
             tl.store(output + row * OUT + 2 + spot, chosen)
             tl.store(output + row * OUT, spot + 1)
             tl.store(place + row * PLACE, chosen)
             tl.store(place + row * PLACE + 1, position + 1)
-            stop_S = tl.load(whole + row * W + _WHOLE + tl.arange(0, _STOPS))
             is_stop = tl.max((stop_S == chosen).to(tl.int32), 0) > 0
             outcome = tl.zeros((), tl.int64)
             if KEEPS:
@@ -257,8 +264,6 @@ def _settle(
                 produced = whole + row * W + _PRODUCED
                 tl.store(produced, tl.load(produced) + 1)
                 outcome = tl.load(whole + row * W + _BOUND) * _PAUSED
-            is_last = position + 1 >= tl.load(place + row * PLACE + 2)
             outcome = tl.where(is_last, _LENGTH, outcome)
             outcome = tl.where(is_stop, _STOP, outcome)
             tl.store(output + row * OUT + 1, outcome)
-    tl.store(given + rows + row, spot)

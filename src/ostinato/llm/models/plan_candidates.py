@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from itertools import product as every
 
 from ostinato.llm.kernels.tiled_rows import TilePlan, tokens_pad
+from ostinato.llm.models.code_candidates import few_beside, wide_tiles
 from ostinato.llm.models.fused_plans import Apart, Plan, Product, few_plan, tile_plan
 
 _OUTPUTS, _CHUNKS, _SPLITS = (16, 32, 64), (64, 128, 256, 512, 1024), (1, 2, 3, 4, 6, 8)
@@ -125,15 +126,21 @@ def candidates(
     Args:
         number_bytes: Of the matrix.
     """
+    is_codes = number_bytes == 1
     if tokens <= 2:
-        yield few_plan(product, number_bytes=number_bytes)
+        few = few_plan(product, number_bytes=number_bytes)
+        yield few
+        if is_codes:
+            yield from few_beside(few)
     rule = tile_plan(product)
     yield rule
     if tokens == 1:
         return
     yield replace(rule, is_patient=not rule.is_patient)
     yield from at_once(product, tokens, processors, number_bytes=number_bytes)
-    if number_bytes > 1:
+    if is_codes:
+        yield from wide_tiles(product, tokens)
+    else:
         yield from _some_ahead(rule, product, tokens, processors)
     best: dict[tuple[bool, int], tuple[float, TilePlan]] = {}
     for plan in _every(product):

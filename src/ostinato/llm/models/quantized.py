@@ -10,6 +10,8 @@ Shapes: N tokens, I inputs, O outputs.
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -58,7 +60,8 @@ class QuantizedLinear(Linear):
 
     def forward(self, x_NI: Tensor) -> Tensor:
         """Return (N, O). Plain torch has no such product: the codes become numbers on the way."""
-        y = product(x_NI, self.weight.to(x_NI.dtype), None, is_invariant=self.is_invariant)
+        numbers_OI = as_numbers(self.weight, x_NI.dtype)
+        y = product(x_NI, numbers_OI, None, is_invariant=self.is_invariant)
         y.mul_(self.scale)  # in float32, rounded once, and no float32 of a prompt's size is kept
         return y if self.bias is None else y + self.bias
 
@@ -120,6 +123,26 @@ class Codes:
             new_codes, new_scale = quantise(rows.to(codes.device), codes.dtype)
             codes.copy_(new_codes)
             scale.copy_(new_scale)
+
+
+def as_numbers(codes_OI: Tensor, number: torch.dtype) -> Tensor:
+    """Return codes as numbers of a type, exactly; without their scale.
+
+    Capture:
+        Safe.
+    """
+    if codes_OI.is_cuda and _has_triton():
+        from ostinato.llm.kernels.widen_codes import can_widen, widen_codes
+
+        if can_widen(codes_OI, number):
+            return widen_codes(codes_OI)
+    return codes_OI.to(number)
+
+
+@functools.cache
+def _has_triton() -> bool:
+    """Return whether triton is there: not every machine has it."""
+    return importlib.util.find_spec("triton") is not None
 
 
 def quantise(rows_OI: Tensor, codes: torch.dtype) -> tuple[Tensor, Tensor]:
