@@ -146,6 +146,29 @@ def test_what_costs_least_wins_attention_too(run: Run, monkeypatch: pytest.Monke
     assert (found["before_us"], found["us"]) == (168.0, 116.0)
 
 
+def test_codes_are_tuned_as_codes_and_kept_apart(
+    run: Run, script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    real = script.candidates
+
+    def candidates(product: Any, tokens: int, *, number_bytes: int) -> Any:
+        asked.append(number_bytes)
+        return real(product, tokens, number_bytes=number_bytes)
+
+    monkeypatch.setattr(script, "candidates", candidates)
+    priced(monkeypatch, lambda bench, plan: 100.0)
+    run()
+    assert {*asked} == {4}
+    asked.clear()
+    best = run("--quantize", "int8")["best"]
+    assert {*asked} == {1}
+    assert {name: found["key"].split(" ")[1] for name, found in best.items()} == {
+        f"{NAME}, {BATCH}": "float32",
+        f"{NAME} in int8, {BATCH}": "int8",
+    }
+
+
 def test_a_plan_that_fails_or_gives_other_numbers_costs_itself_alone(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
