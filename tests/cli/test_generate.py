@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from checkpoints.tiny_models import write_tiny_llama
 from ostinato import cli
@@ -102,6 +104,23 @@ def test_a_file_is_answered_line_by_line_and_a_rerun_has_nothing_to_do(
     code, said, _ = run(capfd, *words)
     assert code == 0
     assert said.startswith("3 of 3 answered, 3 of them before")
+    assert out.read_bytes() == before
+
+
+def test_answers_of_other_weights_in_the_same_folder_are_not_gone_on_from(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = shutil.copytree(folder, tmp_path / "model")
+    file, out = prompts(tmp_path, {"prompt": "a"}), tmp_path / "answers.jsonl"
+    words = (*on(model), "--file", file, "--out", out, "--max-tokens", 2)
+    assert run(capfd, *words)[0] == 0
+    before = out.read_bytes()
+    for shard in model.glob("*.safetensors"):
+        weights = load_file(shard)
+        save_file({name: -each for name, each in weights.items()}, shard)
+    code, _, err = run(capfd, *words)
+    assert code == 2
+    assert "OST4033" in err
     assert out.read_bytes() == before
 
 

@@ -183,10 +183,11 @@ def _ask(engine: Engine, prompt: Any, params: SamplingParams, *, is_raw: bool) -
 def _answer_file(
     file: Path, out: Path, common: dict[str, Any], options: dict[str, Any], *, is_raw: bool
 ) -> None:
+    from ostinato.checkpoints.identity import digest_of
     from ostinato.cli.answer_file import AnswerFile
     from ostinato.cli.prompt_file import answered, read_prompts
 
-    lines = read_prompts(file, common, beside=(options["model"], is_raw))
+    lines = read_prompts(file, common, beside=(digest_of(options["model"]), is_raw))
     with AnswerFile(out) as answers:
         done = answered(lines, out)
         left = [line for line in lines if line.number not in done]

@@ -47,7 +47,7 @@ def read_prompts(
 
     Args:
         common: Sampling options of all lines; a line's own win.
-        beside: What else decides the answers, such as the model's name: goes into the digests.
+        beside: What else decides the answers, such as the model: goes into the digests.
 
     Raises:
         UsageError: OST4031, with the first line that is wrong; OST4032, there is no line.
