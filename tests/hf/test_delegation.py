@@ -11,6 +11,8 @@ import torch
 from transformers import (
     BartConfig,
     BartForConditionalGeneration,
+    FalconConfig,
+    FalconForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     LogitsProcessor,
@@ -355,6 +357,30 @@ def test_a_forward_that_ignores_positions_is_found_out(prompt: Make, tiny: Make)
         fast.generate(**prompt(), max_new_tokens=4)
         assert fast.last.reason is Delegated.STATIC_STEP_DISAGREES
         assert "rounding" in fast.last.detail
+
+
+@pytest.mark.parametrize("options", [{}, {"num_beams": 2}, {"do_sample": True, "top_k": 3}])
+def test_a_forward_that_fails_in_a_static_step_leaves_the_answer_to_the_model(
+    options: dict[str, Any],
+) -> None:
+    config = FalconConfig(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        vocab_size=97,
+        bos_token_id=1,
+        eos_token_id=2,
+        alibi=True,
+    )
+    model = FalconForCausalLM(config).eval()
+    ids = torch.tensor([[5, 6, 7]])
+    torch.manual_seed(1)
+    wanted = model.generate(ids, max_new_tokens=5, **options)
+    with accelerate(model) as fast:
+        torch.manual_seed(1)
+        assert torch.equal(fast.generate(ids, max_new_tokens=5, **options), wanted)
+        assert fast.last.reason is Delegated.STATIC_STEP_FAILS
+        assert "FalconForCausalLM.forward raised ValueError" in fast.last.detail
 
 
 class Bare(LlamaForCausalLM):

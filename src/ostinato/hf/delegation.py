@@ -23,6 +23,7 @@ class Delegated(Enum):
     DRAWS_IN_FORWARD = "draws-in-forward"
     SPREAD_OVER_DEVICES = "spread-over-devices"
     STATIC_STEP_DISAGREES = "static-step-disagrees"
+    STATIC_STEP_FAILS = "static-step-fails"
 
     # The request.
     SEARCH_MODE = "search-mode"

@@ -179,6 +179,14 @@ def study(model: nn.Module, device: torch.device) -> tuple[Admission, Anatomy] |
                 check_agreement(model, admission.call, admission.rule, anatomy, device)
     except DelegateError as refused:
         return refused.delegation
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - of whatever type: its own `generate` may never see it
+        told = str(error).partition("\n")[0]
+        return Delegation(
+            Delegated.STATIC_STEP_FAILS,
+            f"{type(model).__name__}.forward raised {type(error).__name__}: {told}",
+        )
     return (admission if rule is None else replace(admission, rule=rule)), anatomy
 
 
