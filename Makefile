@@ -38,7 +38,7 @@ pages: .venv/.installed-tests
 	$(BIN)/ostinato explain --write docs/findings
 
 clean:
-	rm -rf .venv build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-ray build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
 # A stamp is written last: an install that was interrupted starts again, a finished one does not.
 .venv/.created:
