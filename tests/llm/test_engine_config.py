@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import torch
 
 from checkpoints.tiny_models import write_tiny_llama
 from llm.small_engine import OPTIONS, PAGE_BYTES, config
+from ostinato.bench.decode.models import MODELS
 from ostinato.errors import OstinatoError, ResourceError, UsageError, WrongTypeError
 from ostinato.llm.config import _COUNTS, EngineConfig
 from ostinato.llm.kv.memory import check_kv_bytes, pages_for_memory
-from ostinato.llm.loading import load
+from ostinato.llm.loading import _prefill_tokens, load
+from ostinato.llm.models import DecoderConfig
 
 CPU = torch.device("cpu")
 
@@ -188,3 +191,22 @@ def test_templates_of_which_none_is_for_plain_talk_are_none(tmp_path: Path) -> N
         tokenizer = load(EngineConfig(model=folder, device="cpu")).tokenizer
         assert tokenizer is not None
         assert tokenizer.chat_template is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_cuda", "captures", "tokens"),
+    [
+        ("auto", True, True, 4096),
+        ("auto", True, False, 8192),
+        ("auto", False, True, 2048),
+        (77, True, True, 77),
+    ],
+)
+def test_how_many_prompt_tokens_a_plan_takes(
+    asked: Any, is_cuda: bool, captures: bool, tokens: int
+) -> None:
+    options = EngineConfig(model="m", prefill_tokens=asked)
+    decoder = DecoderConfig.from_dict(dict(MODELS["llama3.2-1b"]))
+    attention: Any = SimpleNamespace(captures_prefill=captures)
+    store: Any = SimpleNamespace(keys=SimpleNamespace(is_cuda=is_cuda, dtype=torch.bfloat16))
+    assert _prefill_tokens(options, decoder, attention, store) == tokens

@@ -19,7 +19,7 @@ from ostinato.graphs import Outcome
 from ostinato.llm.attention import PrefillBatch, PromptChunk, SdpaAttention
 from ostinato.llm.kv.store import KvStore
 from ostinato.llm.models import DecoderConfig
-from ostinato.llm.prefill import Prefiller, buckets_for
+from ostinato.llm.prefill import Prefiller, PrefillStep, buckets_for, tokens_per_plan
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,43 @@ def test_chunks_after_chunks_cache_what_whole_prompts_do(folder: Path) -> None:
     assert whole.report().replays == 2
 
 
+LONG = ([(0, 90), (0, 64)], [(0, 30), (0, 100), (0, 17)], [(8, 70)], [(0, 64), (0, 1)])
+
+
+def test_a_prefill_too_long_for_a_recording_runs_as_several_that_are_recorded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ostinato.llm.prefill._PART", 64)
+    model, prefiller = made(folder, buckets=(16, 64))
+    twin, eager = made(folder, buckets=())
+    assert (prefiller.part_tokens, eager.part_tokens) == (64, None)
+    for tokens in prefiller.buckets:
+        prefiller.warm(tokens)
+    for seed, sizes in enumerate(LONG):
+        last_SE = prefiller.run(chunks_of(model, sizes, seed))
+        assert torch.equal(last_SE, eager.run(chunks_of(twin, sizes, seed))), sizes
+        assert torch.equal(stored(model), stored(twin)), sizes
+    assert prefiller.report().replays == prefiller.report().calls == 3 + 3 + 2 + 2
+    monkeypatch.setattr(PrefillStep, "prefill", lambda *_: pytest.fail("it ran eagerly"))
+    assert prefiller.warm(65) is None
+
+
+def test_a_long_prompt_runs_in_the_recording_of_many_short_ones(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ostinato.llm.prefill.SHORT", 4)
+    model, prefiller = made(folder, buckets=(16, 64))
+    prefiller.warm(64, chunks=17)
+    prefiller.run(chunks_of(model, [(0, 50)], 1))
+    report = prefiller.report()
+    assert (report.recordings, report.replays) == (1, 1)
+
+
+def test_short_recordings_are_no_parts(folder: Path) -> None:
+    _, prefiller = made(folder, buckets=(16, 64))
+    assert prefiller.part_tokens is None
+
+
 def test_warming_records_and_caches_nothing(folder: Path) -> None:
     model, prefiller = made(folder, buckets=(16, 64))
     before = stored(model).clone()
@@ -154,29 +191,46 @@ def test_nothing_to_cache_is_nothing_to_do(folder: Path) -> None:
     assert prefiller.report().calls == 0
 
 
+def made_on_gpu(folder: Path, buckets: tuple[int, ...]) -> tuple[PagedModel, Prefiller]:
+    from ostinato.llm.attention import choose
+    from ostinato.llm.models import build, read_config
+
+    device, config = torch.device("cuda:0"), read_config(folder)
+    decoder = build(config, dtype=torch.float32, device=device, folder=folder)
+    backend, _ = choose(config.attention, device=device, dtype=torch.float32, wanted="triton")
+    model = PagedModel(decoder)
+    model.store.keys.zero_()
+    model.store.values.zero_()
+    return model, Prefiller(decoder, backend, model.store, max_pages=8, buckets=buckets)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_on_a_gpu_the_recorded_prefill_caches_what_an_eager_one_does(
     folder: Path, sizes: list[tuple[int, int]]
 ) -> None:
-    from ostinato.llm.attention import choose
-    from ostinato.llm.models import build, read_config
-
-    device = torch.device("cuda:0")
-    config = read_config(folder)
     stores = []
     for buckets in ((128,), ()):
-        decoder = build(config, dtype=torch.float32, device=device, folder=folder)
-        backend, _ = choose(config.attention, device=device, dtype=torch.float32, wanted="triton")
-        model = PagedModel(decoder)
-        model.store.keys.zero_()
-        model.store.values.zero_()
-        prefiller = Prefiller(decoder, backend, model.store, max_pages=8, buckets=buckets)
+        model, prefiller = made_on_gpu(folder, buckets)
         for seed in range(4):
             prefiller.run(chunks_of(model, sizes, seed))
         assert prefiller.report().replays == (2 if buckets else 0)
         stores.append(stored(model))
     torch.testing.assert_close(*stores, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_prefill_in_parts_gives_what_an_eager_one_does(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ostinato.llm.prefill._PART", 64)
+    made = [made_on_gpu(folder, buckets) for buckets in ((16, 64), ())]
+    for turn in range(3):
+        for seed, sizes in enumerate(LONG):
+            lasts = [p.run(chunks_of(model, sizes, seed + 9 * turn)) for model, p in made]
+            torch.testing.assert_close(*lasts, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(*(stored(model) for model, _ in made), atol=1e-4, rtol=1e-4)
+    assert made[0][1].report().replays > 0
 
 
 @pytest.mark.parametrize(
@@ -199,6 +253,20 @@ def test_what_takes_the_device_long_or_much_memory_is_not_recorded(
     assert list(buckets) == sorted(buckets)
     assert buckets[-1] == longest
     assert len(set(buckets)) == len(buckets)
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "tokens"),
+    [
+        ("smollm2-135m", 8192, 8192),  # recorded whole
+        ("llama3.2-1b", 8192, 4096),  # in parts of 2048
+        ("llama3.2-1b", 3000, 3000),
+        ("llama3-8b", 8192, 8192),  # its recordings are too short to be parts
+    ],
+)
+def test_a_plan_is_no_more_than_two_parts(name: str, most: int, tokens: int) -> None:
+    config = DecoderConfig.from_dict(dict(MODELS[name]))
+    assert tokens_per_plan(config, torch.bfloat16, most) == tokens
 
 
 def test_a_model_whose_inner_width_is_not_known_has_buckets_too() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from llm.paged_model import PagedModel
-from llm.resident_rows import Host, SumAttention
+from llm.resident_rows import Asked, Host, SumAttention
+from ostinato.errors import InternalError
 from ostinato.llm.limits import Limits
 from ostinato.llm.params import SamplingParams
 from ostinato.llm.prefill import Prefiller
@@ -89,3 +91,43 @@ def test_prompts_that_come_together_are_prepared_for_as_many_as_a_plan_takes(
     while warming.warm_one():
         pass
     assert prepared == [(16, 1), (32, 1), (512, 5), (5120, 41)]
+
+
+def test_what_gives_first_tokens_is_run_ahead_and_changes_no_row(
+    prefiller: Prefiller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = host_of(levels=(Level.GREEDY, Level.CUT, Level.FULL))
+    before = [
+        each.clone() for each in (host.resident.state.place_BF, host.resident.state.output_BF)
+    ]
+    ran: list[tuple[int, Level]] = []
+    end = host.resident.step.end
+
+    def note(state: Any, hidden_SE: Any, level: Level, most_logprobs: int | None) -> None:
+        ran.append((len(hidden_SE), level))
+        end(state, hidden_SE, level, most_logprobs)
+
+    monkeypatch.setattr(host.resident.step, "end", note)
+    warming = Warming(host.resident, prefiller, LIMITS, None, is_gpu=True, begins_in_prefill=True)
+    for _ in range(4):  # before anything is recorded: the first request has need of it
+        assert warming.warm_one()
+    assert ran == [(1, Level.GREEDY), (2, Level.GREEDY), (1, Level.CUT), (2, Level.CUT)]
+    after = (host.resident.state.place_BF, host.resident.state.output_BF)
+    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+
+
+def test_where_no_prefill_gives_first_tokens_none_is_run_ahead(
+    prefiller: Prefiller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = host_of(levels=(Level.GREEDY, Level.FULL))
+    monkeypatch.setattr(host.resident, "warm_begin", lambda *_: pytest.fail("run"))
+    warming = Warming(host.resident, prefiller, LIMITS, None, is_gpu=True)
+    while warming.warm_one():
+        pass
+
+
+def test_first_tokens_are_not_warmed_while_somebody_sits(prefiller: Prefiller) -> None:
+    host = host_of()
+    host.seat(0, Asked((1, 2, 3), SamplingParams()))
+    with pytest.raises(InternalError, match="taken"):
+        host.resident.warm_begin(prefiller.no_hidden(1), Level.GREEDY)

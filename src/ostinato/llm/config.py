@@ -67,7 +67,8 @@ class EngineConfig:
         attention: An attention backend by name, or "auto".
         page_tokens: Tokens in a page of keys and values.
         prefill_tokens: The most prompt tokens in one step, for which those who decode wait; many
-            short steps cost more in all. "auto": 8192 on a GPU, 2048 on a CPU.
+            short steps cost more in all. "auto": 2048 on a CPU; on a GPU 8192, or 4096 for a model
+            whose longer prefills go in recorded parts.
         prefix_cache: Whether prompts that begin alike share what was computed.
         max_waiting: The most requests that wait; one more is refused.
         max_waiting_tokens: The most prompt tokens that wait.

@@ -105,7 +105,14 @@ class Core:
             most_logprobs=config.most_logprobs,
             backend=backend,
         )
-        self.warming = Warming(self.resident, self._prefiller, limits, profile, is_gpu=self._is_gpu)
+        self.warming = Warming(
+            self.resident,
+            self._prefiller,
+            limits,
+            profile,
+            is_gpu=self._is_gpu,
+            begins_in_prefill=begins_in_prefill,
+        )
         self._seated: dict[int, Reply] = {}
         self._flights: deque[Flight] = deque()
         self._news: list[Event] = []

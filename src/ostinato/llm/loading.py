@@ -21,6 +21,7 @@ from ostinato.llm.kv.memory import check_kv_bytes, pages_for_memory
 from ostinato.llm.kv.store import KvStore, bytes_per_page
 from ostinato.llm.limits import Limits
 from ostinato.llm.models import DecoderConfig, build, read_config
+from ostinato.llm.prefill import tokens_per_plan
 from ostinato.llm.refusals import shown
 from ostinato.llm.resident_state import row_bytes
 from ostinato.llm.sampling_state import check_vocabulary
@@ -116,6 +117,7 @@ def load(config: EngineConfig) -> Loaded:
     pages = pages_for_memory(
         config.kv_bytes, page_bytes, most=most_pages, state_bytes=state_bytes, device=device
     )
+    store = _store(decoder_config, pages, config.page_tokens, dtype, device)
     return Loaded(
         name=_name(config, decoder_config),
         folder=folder,
@@ -125,8 +127,8 @@ def load(config: EngineConfig) -> Loaded:
         stop_ids=_stop_ids(folder, decoder_config),
         attention=attention,
         choice=choice,
-        store=_store(decoder_config, pages, config.page_tokens, dtype, device),
-        limits=_limits(config, max_model_len, device),
+        store=store,
+        limits=_limits(config, max_model_len, decoder_config, attention, store),
     )
 
 
@@ -225,20 +227,35 @@ def _store(
         )
 
 
-def _limits(config: EngineConfig, max_model_len: int, device: torch.device) -> Limits:
-    prefill_tokens = config.prefill_tokens
-    if prefill_tokens == "auto":
-        prefill_tokens = _PREFILL_ON_GPU if device.type == "cuda" else _PREFILL_ON_CPU
+def _limits(
+    config: EngineConfig,
+    max_model_len: int,
+    decoder: DecoderConfig,
+    attention: AttentionBackend,
+    store: KvStore,
+) -> Limits:
     return Limits(
         max_batch=config.max_batch,
         max_model_len=max_model_len,
         page_tokens=config.page_tokens,
-        prefill_tokens=prefill_tokens,
-        steps_per_launch=_steps(config, device),
+        prefill_tokens=_prefill_tokens(config, decoder, attention, store),
+        steps_per_launch=_steps(config, store.keys.device),
         newcomer_steps=1,
         max_waiting=config.max_waiting,
         max_waiting_tokens=config.max_waiting_tokens,
     )
+
+
+def _prefill_tokens(
+    config: EngineConfig, decoder: DecoderConfig, attention: AttentionBackend, store: KvStore
+) -> int:
+    if config.prefill_tokens != "auto":
+        return config.prefill_tokens
+    if not store.keys.is_cuda:
+        return _PREFILL_ON_CPU
+    if not attention.captures_prefill:
+        return _PREFILL_ON_GPU
+    return tokens_per_plan(decoder, store.keys.dtype, _PREFILL_ON_GPU)
 
 
 def _steps(config: EngineConfig, device: torch.device) -> int:

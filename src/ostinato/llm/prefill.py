@@ -6,8 +6,9 @@ is the last token prefilled too, and the step saved (`first_tokens.py`).
 
 Queueing the kernels of a short prefill one by one takes the host longer than the device needs to
 run them. So, where the attention backend reads the layout on the device, short prefills are
-recorded in buckets of tokens, and a recording stays only if it was measured to be faster. Long ones
-run eagerly, and so does everything on a CPU.
+recorded in buckets of tokens, and a recording stays only if it was measured to be faster. A long
+one runs as several of those (`prefill_parts.py`), or eagerly where they would be too short, and so
+does everything on a CPU.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ostinato.llm.attention.base import AttentionBackend, PrefillAttend
 from ostinato.llm.attention.batch import PrefillBatch, PromptChunk, pack
 from ostinato.llm.kv.store import KvStore
 from ostinato.llm.prefill_memory import PrefillMemory
+from ostinato.llm.prefill_parts import parts_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,10 +38,14 @@ TOKENS = (*(16, 32, 64, 128, 192, 256, 384, 512, 768, 1024), *(1536, 2048, 3072,
 """Buckets of tokens."""
 CHUNKS = (16, 64, 256)
 """Buckets of chunks: an empty one costs a few programs that end at once."""
+SHORT = 128
+"""Tokens of a prompt that many others may come with."""
 _EVEN = 64
 _MOST_BYTES = 128 * 2**20
 """Of what one layer keeps at a time: a prefill that needs more is none that the host holds up, and
 its recording would hold that memory for good."""
+_PART = 2048
+"""Tokens that a part of a longer prefill has at least: each part reads all weights."""
 
 
 def buckets_for(config: DecoderConfig, dtype: torch.dtype, most_tokens: int) -> tuple[int, ...]:
@@ -59,12 +65,29 @@ def buckets_for(config: DecoderConfig, dtype: torch.dtype, most_tokens: int) -> 
     return tuple(tokens for tokens in sorted({*TOKENS, full}) if tokens <= most)
 
 
+def tokens_per_plan(config: DecoderConfig, dtype: torch.dtype, most: int) -> int:
+    """Return how many prompt tokens one plan takes on a GPU: at most `most`.
+
+    Whoever decodes waits for a plan, and so do the first tokens of its prompts. A prefill in parts
+    costs the same whether two parts are a plan or four; but a plan that is one part alone would
+    have as many decode steps beside it, of few rows each.
+    """
+    part = _part_of(buckets_for(config, dtype, most))
+    return most if part is None else min(most, 2 * part)
+
+
+def _part_of(buckets: Sequence[int]) -> int | None:
+    return buckets[-1] if buckets and buckets[-1] >= _PART else None
+
+
 class Prefiller:
     """Writes the keys and values of prompt chunks; never waits for the device.
 
     Attributes:
         buckets: Tokens for which recordings are made; none where the attention backend reads the
             layout on the host.
+        part_tokens: Of the parts of a prefill that is too long for a recording; None: it runs
+            eagerly.
 
     Args:
         decoder: An `ostinato.llm.models` decoder.
@@ -85,8 +108,9 @@ class Prefiller:
         budget: int | str = "2GiB",
         backend: BackendName = "auto",
     ) -> None:
-        self._store = store
+        self._store, self._width = store, decoder.config.hidden
         self.buckets = tuple(buckets) if attention.captures_prefill else ()
+        self.part_tokens = _part_of(self.buckets)
         device = self._device = store.keys.device
         if max_pages is None:
             max_pages = -(-decoder.config.max_positions // store.page_tokens)
@@ -114,24 +138,31 @@ class Prefiller:
         if not chunks:
             return self._store.keys.new_empty(0, 0)
         with torch.inference_mode():
-            bucket = self._bucket(sum(len(chunk.token_ids) for chunk in chunks), len(chunks))
-            if bucket is None:
-                last_SE = self._run_eagerly(chunks)
-            else:
-                self._memory.send(chunks, *bucket)
-                last_SE = self._runner(*bucket)
-            return last_SE[: len(chunks)]
+            if self.part_tokens is None:
+                return self._run(chunks)
+            parts = list(parts_of(chunks, self.part_tokens, CHUNKS[-1]))
+            lasts_SE = [self._run(part.chunks)[: part.ends] for part in parts]
+            return lasts_SE[0] if len(lasts_SE) == 1 else torch.cat(lasts_SE)
+
+    def _run(self, chunks: Sequence[PromptChunk]) -> Tensor:
+        bucket = self._bucket(sum(len(chunk.token_ids) for chunk in chunks), len(chunks))
+        if bucket is None:
+            last_SE = self._run_eagerly(chunks)
+        else:
+            self._memory.send(chunks, *bucket)
+            last_SE = self._runner(*bucket)
+        return last_SE[: len(chunks)]
 
     def warm(self, tokens: int, chunks: int = 1) -> Decision | None:
-        """Record the prefill of so many tokens ahead; None if such a prefill runs eagerly.
+        """Record the prefill of so many tokens ahead; None if none is recorded of that size.
 
-        Then it is run once, so that what it needs is compiled. It is recorded, or run, with no
-        chunk at all, so it caches nothing.
+        If such a prefill runs eagerly, it is run once, so that what it needs is compiled. It is
+        recorded, or run, with no chunk at all, so it caches nothing.
         """
         bucket = self._bucket(tokens, chunks)
         with torch.inference_mode():
             if bucket is None:
-                if self.buckets:
+                if self.buckets and self.part_tokens is None:
                     self._step.prefill(self._packed((), tokens, chunks))
                 return None
             self._memory.send((), *bucket)
@@ -145,14 +176,18 @@ class Prefiller:
         """Give the recordings back."""
         self._runner.close()
 
+    def no_hidden(self, chunks: int) -> Tensor:
+        """Return hidden states of the form that `run` returns for so many chunks, all zero."""
+        return self._store.keys.new_zeros(chunks, self._width)
+
     def _bucket(self, tokens: int, chunks: int) -> tuple[int, int] | None:
         """Return the room that such a prefill is recorded with; None: it runs eagerly."""
         if not self.buckets or tokens > self.buckets[-1] or chunks > CHUNKS[-1]:
             return None
-        return (
-            self.buckets[bisect_left(self.buckets, tokens)],
-            CHUNKS[bisect_left(CHUNKS, chunks)],
-        )
+        room = self.buckets[bisect_left(self.buckets, tokens)]
+        # Fewer chunks get the recording of short prompts, lest each number of them have its own.
+        chunks = min(max(chunks, 1 + room // SHORT), CHUNKS[-1])
+        return room, CHUNKS[bisect_left(CHUNKS, chunks)]
 
     def _run_eagerly(self, chunks: Sequence[PromptChunk]) -> Tensor:
         store, device = self._store, self._store.keys.device

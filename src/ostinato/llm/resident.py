@@ -216,24 +216,34 @@ class Resident:
             raise _impossible("a grammar needs a launch")
         asked_level, reports = self._seats.ask(rows)
         level = self.level_for([asked_level])
-        keeps = level is Level.FULL
         rows_R, share_B = np.array(rows), np.zeros_like(self._seats.cached_B)
         share_B[rows_R] = 1
         with torch.inference_mode():
             self._moves.send()
-            index = bring(torch.tensor(rows), hidden_SE.device)
-            picked = self.state.pick(index, keeps_history=keeps)
-            picked.count.zero_()
-            self.step.end(picked, hidden_SE, level, self._most_logprobs if reports else None)
-            self.state.put(index, picked, keeps_history=keeps)
-            return Launch(
-                picked.output_BF,
-                picked.logprobs,
-                rows_R,
-                np.arange(len(rows)),
-                self._seats.company.asked,
-                self._seats.give(share_B),
-            )
+            most_logprobs = self._most_logprobs if reports else None
+            picked = self._give(rows, hidden_SE, level, most_logprobs)
+            asked, at_R = self._seats.company.asked, np.arange(len(rows))
+            given = self._seats.give(share_B)
+            return Launch(picked.output_BF, picked.logprobs, rows_R, at_R, asked, given)
+
+    def warm_begin(self, hidden_SE: Tensor, level: Level) -> None:
+        """Compile and load what `begin` runs for so many rows, while none is taken."""
+        if len(self._seats):
+            raise _impossible("rows that are taken, to warm first tokens")
+        with torch.inference_mode():
+            self._give(range(len(hidden_SE)), hidden_SE, self.level_for([level]), None)
+
+    def _give(
+        self, rows: Sequence[int], hidden_SE: Tensor, level: Level, most_logprobs: int | None
+    ) -> ResidentState:
+        """Return copies of the rows, moved on by a token each; rows that rest stay as they are."""
+        keeps = level is Level.FULL
+        index = bring(torch.tensor(rows), hidden_SE.device)
+        picked = self.state.pick(index, keeps_history=keeps)
+        picked.count.zero_()
+        self.step.end(picked, hidden_SE, level, most_logprobs)
+        self.state.put(index, picked, keeps_history=keeps)
+        return picked
 
     def hurry(self) -> None:
         """Let the launches that are queued end after the step they are in; from any thread.

@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from ostinato.llm.prefill import SHORT
 from ostinato.llm.sampling import Level
 from ostinato.llm.shapes import Shape, ShapeProfile
 
@@ -21,9 +22,22 @@ if TYPE_CHECKING:
     from ostinato.llm.resident import Resident
     from ostinato.llm.resident_seat import Wanted
 
+_BEGINNING = (1, 2, 16, 17, 64, 65)
+"""Rows for which first tokens are computed by kernels of their own, whose sizes Triton tells apart:
+one, what a multiple of 16 allows or not, and what goes by tiles or by the library."""
 _log = logging.getLogger(__name__)
 _TOKENS_AHEAD = 1024  # of the rows that no profile tells of
-_SHORT = 128  # tokens of a prompt that many others may come with
+
+
+class Beginning(NamedTuple):
+    """First tokens of so many rows, out of what a prefill computed."""
+
+    rows: int
+    level: Level
+
+
+_Ahead = Shape | int | Beginning
+"""Rows of a decode step, tokens of a prefill, or rows that begin."""
 
 
 class Warming:
@@ -41,14 +55,17 @@ class Warming:
         profile: ShapeProfile | None,
         *,
         is_gpu: bool,
+        begins_in_prefill: bool = False,
     ) -> None:
         self._resident, self._limits = resident, limits
         self._prefiller = prefiller
         wanted = [shape for shape in profile.hottest() if self._fits(shape)] if profile else []
         # On a CPU a recording takes as long as some steps do: none is made on a guess.
-        guessed: list[Shape | int] = [*self._prefills(), *self._growing()] if is_gpu else []
-        self._left: deque[Shape | int] = deque(dict.fromkeys([*wanted, *guessed]))
-        self._done: set[Shape | int] = set()
+        guessed: list[_Ahead] = [*self._prefills(), *self._growing()] if is_gpu else []
+        if is_gpu and begins_in_prefill:
+            guessed = [*self._beginnings(), *guessed]
+        self._left: deque[_Ahead] = deque(dict.fromkeys([*wanted, *guessed]))
+        self._done: set[_Ahead] = set()
         self.is_done = not self._left
         self.profile = ShapeProfile()
 
@@ -71,7 +88,10 @@ class Warming:
                 continue
             self._done.add(shape)
             if isinstance(shape, int):
-                self._prefiller.warm(shape, chunks=1 + shape // _SHORT)
+                self._prefiller.warm(shape, chunks=1 + shape // SHORT)
+            elif isinstance(shape, Beginning):
+                hidden_SE = self._prefiller.no_hidden(shape.rows)
+                self._resident.warm_begin(hidden_SE, shape.level)
             else:
                 self._resident.warm(
                     shape.rows, shape.pages, Level(shape.level), with_logprobs=shape.with_logprobs
@@ -92,6 +112,12 @@ class Warming:
             and 1 <= shape.pages <= _power_of_two(pages)
             and shape.level in tuple(Level)
         )
+
+    def _beginnings(self) -> Iterable[Beginning]:
+        for level in self._resident.levels:
+            if level is not Level.FULL:  # which needs a launch
+                rows = (each for each in _BEGINNING if each <= self._limits.max_batch)
+                yield from (Beginning(each, level) for each in rows)
 
     def _prefills(self) -> Iterable[int]:
         yield from self._prefiller.buckets

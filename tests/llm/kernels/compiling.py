@@ -51,8 +51,6 @@ _WHOLES = {"arrived", "lengths", "pages", "owners", "token", "runner"} | {
 }
 _LONGS = {"slots", "whole", "place", "tokens", "positions", "output", "given", "mass", "above"}
 _NUMBERS = {"rows", "parts", "window", "long", "pages_stride", "vocabulary"} | {
-    "own_stop",
-    "next_stop",
     "q_row_stride",
     "q_head_stride",
     "tokens_stride",
@@ -94,22 +92,18 @@ def kernels() -> Iterator[tuple[str, Any, dict[str, Any], int, int]]:
     yield "norm", norm_rows._norm, {"E": 576, "BLOCK": 1024, "ADDS": False}, 4, 3
     shape: dict[str, Any] = {"G": 3, "R": 3, "D": 64, "PAGE": 16, "ROWS_PAD": 32, "R_PAD": 4}
     shape |= {"M": 16, "D_PAD": 64, "HAS_WINDOW": False}
-    shape |= {"FETCHES": False}
     kept = shape | {"BLOCK": 64, "HAS_OWNER": False, "PIECES": 0, "LEAST": 128, "KNOWS": True}
     yield "attention", paged_decode._decode, kept, 4, 5
-    yield "attention, fetching", paged_decode._decode, kept | {"FETCHES": True}, 4, 5
     alone = shape | {"PIECES": 2, "BLOCK": 256, "LONG_BLOCK": 32, "AHEAD": 0, "PAGES": 0}
     yield "attention, few", paged_decode_few._decode_few, alone, 8, 3
     shared = alone | {"PIECES": 1, "BLOCK": 64, "LONG_BLOCK": 64, "AHEAD": 4, "PAGES": 64}
     yield "attention, together", paged_decode_few._decode_few, shared, 4, 5
-    nearing = shared | {"FETCHES": True}
-    yield "attention, together, fetching", paged_decode_few._decode_few, nearing, 4, 5
     begun: dict[str, Any] = {"OUT": 11, "PAGE": 16, "E": 576, "C": 32, "E_PAD": 1024, "C_PAD": 32}
     yield "begin", begin_rows._begin, begun | {"WEIGHS": True, "STANDS": True}, 4, 3
     for size, cut in (2048, (8, 2048, 1)), (576, (16, 64, 16)):
         rows = dict(zip(("N", "CHUNK", "SPREAD"), cut, strict=True))
         warps = 8 if size == 2048 else 2
-        yield f"few head, {size}", few_head._few_head, {"E": size} | rows, warps, 1
+        yield f"few head, {size}", few_head._head, {"E": size} | rows, warps, 1
     sampled: dict[str, Any] = {"W": 70, "R": 16, "PLACE": 3}
     head = sampled | {"E": 576, "BLOCK_B": 16, "BLOCK_V": 128, "BLOCK_E": 64, "STAGES": 4}
     one = {"NORM_B": 1, "PARTS_PAD": 64, "AHEAD": 1, "DRAWS": False}
@@ -176,7 +170,6 @@ def main() -> None:
             "loads": _before_wait(program(early)).count("tt.load"),
             "late": sum("griddepcontrol" in line for line in program(late)),
             "shared_bytes": early.metadata.shared,
-            "fetches": early.asm["ptx"].count("cp.async.bulk.prefetch"),
         }
         sys.stdout.write(f"{json.dumps(told)}\n")
 

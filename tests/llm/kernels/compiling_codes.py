@@ -3,9 +3,8 @@
     python compiling_codes.py
 
 prints a line of JSON for each: its name, and what its instructions convert from and to, with the
-types as PTX names them; how many read less than four bytes from shared memory; how many sum four
-products; the bytes of a thread's registers that are spilt, and of shared memory. Triton compiles
-in a process that was not told to interpret.
+types as PTX names them; how many sum four products; the bytes of a thread's registers that are
+spilt, and of shared memory. Triton compiles in a process that was not told to interpret.
 """
 
 from __future__ import annotations
@@ -95,9 +94,6 @@ def main() -> None:
         told = {
             "name": name,
             "converts": sorted(set(re.findall(r"\bcvt\.[a-z0-9.]+", made.asm["ptx"]))),
-            "narrow": len(
-                re.findall(r"\bld\.shared[a-z0-9_.:]*\.[bus](?:8|16)\b", made.asm["ptx"])
-            ),
             "sums": made.asm["ptx"].count("dp4a."),
             "spilt": spilt_bytes(made),
             "shared": made.metadata.shared,

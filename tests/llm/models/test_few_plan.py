@@ -1,4 +1,7 @@
-"""How a product of one token is cut by rule: enough loads under way, and few rows left over."""
+"""How a product of one token is cut by rule: enough loads under way, and few rows left over.
+
+And from how many tokens on the library multiplies.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import pytest
 pytest.importorskip("triton")
 
 from ostinato.llm.kernels.few_rows import FewPlan
-from ostinato.llm.models.fused_plans import Product, few_plan
+from ostinato.llm.models.fused_plans import LayerSizes, Product, few_plan, plans_for
 
 # Llama-3-8B's, by the bytes of a number.
 PLANS = [
@@ -34,3 +37,16 @@ def test_a_thread_asks_for_no_more_codes_than_registers_hold(inputs: int, in_pai
     assert plan.chunk == 512 * plan.warps  # its own sixteen
     assert plan.warps in (1, 2, 4)
     assert loads <= (20 if plan.outputs == 1 else 16)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "is_quantised", "most"),
+    [(4096, False, 64), (4096, True, 128), (576, False, 256), (576, True, 256)],
+)
+def test_the_library_is_asked_for_codes_when_making_them_numbers_is_worth_it(
+    hidden: int, is_quantised: bool, most: int
+) -> None:
+    each = Product(hidden, 4096)
+    plans = plans_for(LayerSizes(each, each, each, each), is_quantised=is_quantised)
+    assert list(plans.up_to) == [1, most]
+    assert plans.fit(most + 1).gate_up is None

@@ -106,7 +106,6 @@ class TritonAttention:
             plan=plan,
             shared=self.shared,
             is_early=self.is_early,
-            following=self.following(layer, store),
         )
 
     def prefill(self, layer: int, q_THD: Tensor, store: KvStore, batch: PrefillBatch) -> Tensor:
@@ -166,12 +165,4 @@ class TritonAttention:
             owner_B=owner_B,
             is_early=is_next,
             knows_lengths=is_next,
-            following=self.following(layer, store) if is_next else None,
         )
-
-    def following(self, layer: int, store: KvStore) -> tuple[Tensor, Tensor] | None:
-        """Return the next layer's keys and values, if its queries see them from the first on."""
-        after = layer + 1
-        if after == len(store.keys) or self.shape.windows[after] is not None:
-            return None
-        return store.keys[after], store.values[after]

@@ -1,7 +1,7 @@
 """Attention of one query head to a piece of a row's keys, by one program.
 
-For very few rows, where there are more query heads than programs that run at once. What is asked
-for before the wait waits in registers.
+For very few rows: there are more query heads than key heads, so more programs share the work. What
+is asked for before the wait waits in registers.
 
 Shapes: G key heads, R query heads of each, D head size, N keys of a block. `_PAD` is the next power
 of two.

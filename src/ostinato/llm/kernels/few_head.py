@@ -61,7 +61,7 @@ def few_head(
     programs = min(plan.programs, triton.cdiv(vocabulary, plan.outputs))
     best_1P = torch.empty(1, programs, dtype=torch.float32, device=x_1E.device)
     token_1P = torch.empty(1, programs, dtype=torch.int32, device=x_1E.device)
-    _few_head[(programs,)](
+    _head[(programs,)](
         x_1E,
         norm.weight,
         weight_VE,
@@ -82,7 +82,7 @@ def few_head(
 
 
 @triton.jit(do_not_specialize=("vocabulary",))
-def _few_head(
+def _head(
     x: tl.tensor,
     norm: tl.tensor,
     weight: tl.tensor,
@@ -114,9 +114,9 @@ def _few_head(
         logit_N = sum_products(weights, x_row, E, CHUNK, SPREAD) * scale
         # Rounded, as logits that are written are.
         logit_N = logit_N.to(weight.dtype.element_ty).to(tl.float32)
-        is_token_N = token_N < vocabulary
-        is_broken_N |= (is_token_N & (logit_N != logit_N)).to(tl.int32)
-        leads_N = is_token_N & (logit_N > best_N)
+        is_broken_N |= (logit_N != logit_N).to(tl.int32)
+        # Past the last token its row comes again, with higher numbers: the lowest of equals leads.
+        leads_N = logit_N > best_N
         best_N = tl.where(leads_N, logit_N, best_N)
         first_N = tl.where(leads_N, token_N, first_N)
         weights = ahead

@@ -27,7 +27,6 @@ import triton.language as tl
 
 from ostinato.llm.kernels.attending import LOG2_E, count_pad
 from ostinato.llm.kernels.early import launching, wait_for_previous
-from ostinato.llm.kernels.fetching import count_fetched
 from ostinato.llm.kernels.stretches import attend_stretches
 
 if TYPE_CHECKING:
@@ -72,16 +71,12 @@ class DecodePlan:
     Attributes:
         programs: How many there are; they take equal shares of the keys.
         block: Keys taken in at a time.
-        fetched: Bytes of the next layer's keys and values that are fetched into the L2 at most.
-        own: Bytes of this layer's that are fetched before the wait, behind those.
     """
 
     programs: int
     block: int
     warps: int
     stages: int
-    fetched: int = 0
-    own: int = 0
 
 
 def paged_decode(
@@ -98,7 +93,6 @@ def paged_decode(
     owner_B: Tensor | None = None,
     is_early: bool = False,
     knows_lengths: bool = False,
-    following: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Return (B, H, D); rows of length 0 are zero.
 
@@ -112,7 +106,6 @@ def paged_decode(
         is_early: Whether to begin before the kernel ahead has ended (`early.py`).
         knows_lengths: Whether lengths may be read before the wait: the kernel ahead did not write
             them, and lets others begin after its own wait.
-        following: The next layer's keys and values, of which some may be fetched.
 
     Capture:
         Safe. Reads sizes on the device and never waits for it.
@@ -128,8 +121,6 @@ def paged_decode(
     else:
         work = shared
     out_BHD = q_BHD.new_empty(rows, heads, size)
-    next_keys, next_values = following or (keys, values)
-    next_stop = count_fetched(plan.fetched, rows, keys) if following else 0
     _decode[(plan.programs,)](
         q_BHD,
         keys,
@@ -148,10 +139,6 @@ def paged_decode(
         q_BHD.stride(1),
         scale * LOG2_E,
         window or 0,
-        next_keys,
-        next_values,
-        count_fetched(plan.own, rows, keys),
-        next_stop,
         G=kv_heads,
         R=group,
         D=size,
@@ -167,7 +154,6 @@ def paged_decode(
         LEAST=_LEAST,
         EARLY=is_early,
         KNOWS=knows_lengths,
-        FETCHES=is_early and plan.fetched + plan.own > 0,
         num_warps=plan.warps,
         num_stages=plan.stages,
         **launching(is_early=is_early),
@@ -176,7 +162,7 @@ def paged_decode(
 
 
 # Sizes that vary from call to call must not make one kernel each.
-@triton.jit(do_not_specialize=("rows", "pages_stride", "window", "own_stop", "next_stop"))
+@triton.jit(do_not_specialize=("rows", "pages_stride", "window"))
 def _decode(
     q: tl.tensor,
     keys: tl.tensor,
@@ -195,10 +181,6 @@ def _decode(
     q_head_stride: tl.tensor,
     scale: tl.tensor,
     window: tl.tensor,
-    next_keys: tl.tensor,
-    next_values: tl.tensor,
-    own_stop: tl.tensor,
-    next_stop: tl.tensor,
     G: tl.constexpr,
     R: tl.constexpr,
     D: tl.constexpr,
@@ -214,7 +196,6 @@ def _decode(
     LEAST: tl.constexpr,
     EARLY: tl.constexpr,
     KNOWS: tl.constexpr,
-    FETCHES: tl.constexpr,
 ) -> None:
     if not KNOWS:
         wait_for_previous(EARLY)
@@ -238,10 +219,6 @@ def _decode(
         q_head_stride,
         scale,
         window,
-        next_keys,
-        next_values,
-        own_stop,
-        next_stop,
         G,
         R,
         D,
@@ -256,5 +233,4 @@ def _decode(
         PIECES,
         LEAST,
         EARLY,
-        FETCHES,
     )

@@ -3,8 +3,9 @@
 With one or a few short rows, finding out who does what takes longer than doing it. So each program
 has its place before it starts: a head of a row and a piece of its keys. It loads all of those but
 the newest before the kernel ahead, which is still computing that one, has ended. With very few rows
-that is a query head, of which there are more: those that share keys read them once each, from the
-cache of the processor mostly. With more it is a key head and all of its queries (`together.py`).
+that is a query head, of which there are more (`apart.py`): those that share keys read them once
+each, from the cache of the processor mostly. With more it is a key head and all of its queries
+(`together.py`).
 
 Long rows would be read several times over, so from a length on (`LONG`) the same launch does as
 `paged_decode` does.
@@ -24,7 +25,6 @@ import triton.language as tl
 from ostinato.llm.kernels.apart import attend_apart
 from ostinato.llm.kernels.attending import LOG2_E, count_pad
 from ostinato.llm.kernels.early import launching
-from ostinato.llm.kernels.fetching import count_fetched, fetch_pages
 from ostinato.llm.kernels.stretches import attend_stretches
 from ostinato.llm.kernels.together import attend_together
 
@@ -47,7 +47,6 @@ class FewRowsPlan:
         ahead: Blocks asked for before the wait by a program that takes all query heads of a key
             head; 0: a program takes one query head, and asks for one block.
         least: Programs that there are at least, for long rows to be shared out to.
-        fetched: Bytes of the next layer's keys and values that are fetched into the L2 at most.
     """
 
     pieces: int
@@ -58,7 +57,6 @@ class FewRowsPlan:
     stages: int = 3
     ahead: int = 0
     least: int = 0
-    fetched: int = 0
 
     def grid(self, rows: int, heads: int, kv_heads: int) -> tuple[int, int, int]:
         """Return how many pieces, heads and rows have programs; some rows may be none."""
@@ -82,7 +80,6 @@ def paged_decode_few(
     plan: FewRowsPlan,
     shared: Workspace,
     is_early: bool,
-    following: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
     """Return (B, H, D); rows of length 0 are zero.
 
@@ -94,7 +91,6 @@ def paged_decode_few(
         pages_BP: int32 or int64; the numbers of one row are contiguous.
         lengths_B: int32 or int64.
         shared: Room for two partial results of R heads and one counter per program.
-        following: The next layer's keys and values, of which some may be fetched.
 
     Capture:
         Safe. Reads sizes on the device and never waits for it.
@@ -105,7 +101,6 @@ def paged_decode_few(
     if q_BHD.stride(2) != 1:
         q_BHD = q_BHD.contiguous()
     out_BHD = q_BHD.new_empty(rows, heads, size)
-    next_keys, next_values = following or (keys, values)
     _decode_few[plan.grid(rows, heads, kv_heads)](
         q_BHD,
         keys,
@@ -123,9 +118,6 @@ def paged_decode_few(
         q_BHD.stride(1),
         scale * LOG2_E,
         window or 0,
-        next_keys,
-        next_values,
-        count_fetched(plan.fetched, rows, keys) if following else 0,
         plan.long,
         G=kv_heads,
         R=group,
@@ -143,7 +135,6 @@ def paged_decode_few(
         PAGES=triton.next_power_of_2(plan.long // page_tokens + 2) if plan.ahead else 0,
         HAS_WINDOW=window is not None,
         EARLY=is_early,
-        FETCHES=is_early and plan.fetched > 0,
         num_warps=plan.warps,
         num_stages=plan.stages,
         **launching(is_early=is_early),
@@ -151,7 +142,7 @@ def paged_decode_few(
     return out_BHD
 
 
-@triton.jit(do_not_specialize=("rows", "pages_stride", "window", "next_stop", "long"))
+@triton.jit(do_not_specialize=("rows", "pages_stride", "window", "long"))
 def _decode_few(
     q: tl.tensor,
     keys: tl.tensor,
@@ -169,9 +160,6 @@ def _decode_few(
     q_head_stride: tl.tensor,
     scale: tl.tensor,
     window: tl.tensor,
-    next_keys: tl.tensor,
-    next_values: tl.tensor,
-    next_stop: tl.tensor,
     long: tl.tensor,
     G: tl.constexpr,
     R: tl.constexpr,
@@ -188,7 +176,6 @@ def _decode_few(
     PAGES: tl.constexpr,
     HAS_WINDOW: tl.constexpr,
     EARLY: tl.constexpr,
-    FETCHES: tl.constexpr,
 ) -> None:
     piece = tl.program_id(0)
     head = tl.program_id(1)
@@ -216,10 +203,6 @@ def _decode_few(
             q_head_stride,
             scale,
             window,
-            next_keys,
-            next_values,
-            0,
-            next_stop,
             G,
             R,
             D,
@@ -234,7 +217,6 @@ def _decode_few(
             0,
             0,
             EARLY,
-            FETCHES,
         )
     elif row < rows:
         length = tl.sum(tl.where(row_B == row, length_B, 0), 0)
@@ -298,20 +280,4 @@ def _decode_few(
                 BLOCK,
                 HAS_WINDOW,
                 EARLY,
-            )
-        if FETCHES:
-            fetch_pages(
-                (row * tl.num_programs(1) + head) * PIECES + piece,
-                tl.num_programs(2) * tl.num_programs(1) * PIECES,
-                next_keys,
-                next_values,
-                pages,
-                lengths,
-                rows,
-                pages_stride,
-                0,
-                next_stop,
-                G,
-                D,
-                PAGE,
             )

@@ -13,7 +13,6 @@ import triton.language as tl
 
 from ostinato.llm.kernels.attending import load_rows, slots_of, take_in
 from ostinato.llm.kernels.early import let_next_begin, wait_for_previous
-from ostinato.llm.kernels.fetching import fetch_pages
 
 
 @triton.jit
@@ -60,10 +59,6 @@ def attend_stretches(
     q_head_stride: tl.tensor,
     scale: tl.tensor,
     window: tl.tensor,
-    next_keys: tl.tensor,
-    next_values: tl.tensor,
-    own_stop: tl.tensor,
-    next_stop: tl.tensor,
     G: tl.constexpr,
     R: tl.constexpr,
     D: tl.constexpr,
@@ -78,7 +73,6 @@ def attend_stretches(
     PIECES: tl.constexpr,
     LEAST: tl.constexpr,
     EARLY: tl.constexpr,
-    FETCHES: tl.constexpr,
 ) -> None:
     """Do one of several programs' share of the work; the lengths are read before the wait."""
     row_B = tl.arange(0, ROWS_PAD)
@@ -86,22 +80,6 @@ def attend_stretches(
     _, _, units_B = _extent(length_B, window, PAGE, BLOCK, HAS_WINDOW, PIECES, LEAST)
     end_B = tl.cumsum(units_B * G, 0)
     share = tl.cdiv(tl.sum(units_B, 0) * G, programs)
-    if FETCHES:
-        fetch_pages(
-            program,
-            programs,
-            keys,
-            values,
-            pages,
-            lengths,
-            rows,
-            pages_stride,
-            next_stop,
-            own_stop,
-            G,
-            D,
-            PAGE,
-        )
     wait_for_previous(EARLY)
     let_next_begin(EARLY)
     at = program * share
@@ -173,22 +151,6 @@ def attend_stretches(
             PIECES,
         )
         at = mine
-    if FETCHES:
-        fetch_pages(
-            program,
-            programs,
-            next_keys,
-            next_values,
-            pages,
-            lengths,
-            rows,
-            pages_stride,
-            0,
-            next_stop,
-            G,
-            D,
-            PAGE,
-        )
     # Last: nobody waits for zeros.
     clear_padding(program, programs, lengths, out, rows, G * R, D, D_PAD)
 

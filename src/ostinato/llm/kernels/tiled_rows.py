@@ -21,7 +21,6 @@ import torch
 import triton
 import triton.language as tl
 
-from ostinato.llm.kernels.code_runs import LEAST_ROWS, in_runs, run_columns
 from ostinato.llm.kernels.decoding_codes import COMPILED, numbers_of
 
 if TYPE_CHECKING:
@@ -138,14 +137,9 @@ def load_piece(
 
 @triton.jit
 def _load_tokens(
-    x: tl.tensor,
-    token_M: tl.tensor,
-    k: tl.tensor,
-    K: tl.constexpr,
-    CHUNK: tl.constexpr,
-    RUNS: tl.constexpr,
+    x: tl.tensor, token_M: tl.tensor, k: tl.tensor, K: tl.constexpr, CHUNK: tl.constexpr
 ) -> Any:
-    k_K = k + (run_columns(CHUNK) if RUNS else tl.arange(0, CHUNK))
+    k_K = k + tl.arange(0, CHUNK)
     at = x + token_M[None, :] * K + k_K[:, None]
     if K % CHUNK == 0:
         return tl.load(at)
@@ -202,23 +196,20 @@ def multiply(
         ahead: What `load_ahead` gave.
     """
     number: tl.constexpr = x.dtype.element_ty
-    IS_CODES: tl.constexpr = matrix.dtype.element_ty.primitive_bitwidth == 8
-    IS_FULL: tl.constexpr = row_R.shape[0] >= LEAST_ROWS and CHUNK % 64 == 0 and K % CHUNK == 0
-    RUNS: tl.constexpr = IS_CODES and IS_FULL
     start = split_start(K, CHUNK, SPLITS)
     # Loaded first and multiplied last: the copies of the loop begin while these are under way.
     tokens: tl.tuple = ()
     for piece in tl.static_range(AHEAD):
-        tokens = tokens + (_load_tokens(x, token_M, start + piece * CHUNK, K, CHUNK, RUNS),)  # noqa: RUF005 -- Triton knows no other
+        tokens = tokens + (_load_tokens(x, token_M, start + piece * CHUNK, K, CHUNK),)  # noqa: RUF005 -- Triton knows no other
     sums_RM = tl.zeros((row_R.shape[0], token_M.shape[0]), tl.float32)
     if K > AHEAD * CHUNK * SPLITS:
         until = tl.minimum(start + tl.cdiv(K, CHUNK * SPLITS) * CHUNK, K)
         for k in tl.range(start + AHEAD * CHUNK, until, CHUNK, num_stages=STAGES):
-            piece_RK = _numbers_of(load_piece(matrix, row_R, k, K, CHUNK), number, RUNS)
-            next_KM = _load_tokens(x, token_M, k, K, CHUNK, RUNS)
+            piece_RK = numbers_of(load_piece(matrix, row_R, k, K, CHUNK), number)
+            next_KM = _load_tokens(x, token_M, k, K, CHUNK)
             sums_RM = tl.dot(piece_RK, next_KM, sums_RM, input_precision="ieee")
     if AHEAD == 1:
-        first_RK = _numbers_of(_only_now(ahead[0]), number, RUNS)
+        first_RK = numbers_of(_only_now(ahead[0]), number)
         return tl.dot(first_RK, _only_now(tokens[0]), sums_RM, input_precision="ieee")
     # All tokens are asked for before any is put down into shared memory: the compiler would do that
     # in turns, and wait for memory in each. The matrix is put down before the wait.
@@ -227,16 +218,9 @@ def multiply(
     for piece in tl.static_range(AHEAD):
         arrived = arrived + (_only_now(tokens[piece]),)  # noqa: RUF005 -- Triton knows no other
     for piece in tl.static_range(AHEAD):
-        piece_RK = _numbers_of(ahead[piece], number, RUNS)
+        piece_RK = numbers_of(ahead[piece], number)
         sums_RM = tl.dot(piece_RK, arrived[piece], sums_RM, input_precision="ieee")
     return sums_RM
-
-
-@triton.jit
-def _numbers_of(piece_RK: tl.tensor, number: tl.constexpr, RUNS: tl.constexpr) -> Any:
-    """Return a piece of the matrix as numbers, its columns in the order of the tokens'."""
-    numbers_RK = numbers_of(piece_RK, number)
-    return in_runs(numbers_RK) if RUNS else numbers_RK
 
 
 @triton.jit
