@@ -7,22 +7,27 @@ so does a disk that is full or a file that the system refuses; Ctrl-C exits 130.
 
 from __future__ import annotations
 
-import errno
-import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from importlib import import_module
-from typing import NoReturn
-
-import typer
-from typer.main import get_command
-
-from ostinato.errors import OstinatoError, ResourceError
 
 EXIT_UNREAD = 1
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
+
+try:
+    import errno
+    import os
+    from collections.abc import Sequence
+    from dataclasses import dataclass
+    from importlib import import_module
+    from typing import NoReturn
+
+    import typer
+    from typer.main import get_command
+
+    from ostinato.errors import OstinatoError, ResourceError
+except KeyboardInterrupt:  # most of the time until a command begins is spent here
+    print("ostinato: interrupted", file=sys.stderr)  # noqa: T201
+    sys.exit(EXIT_INTERRUPTED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,6 @@ class Pace:
 
     def learn(self, look_ns: float, step_ns: float) -> None:
         """Hear what the notes on a step took, and a step since the one looked at before it."""
-        self.looks += 1
         self.spent_ns += look_ns
         self.look_ns = _lately(self.look_ns, look_ns)
         self.step_ns = _lately(self.step_ns, step_ns)

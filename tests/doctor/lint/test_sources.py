@@ -2,6 +2,7 @@
 
 import os
 import socket
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -141,10 +142,10 @@ def test_a_notebook_that_is_named_is_told_of(tmp_path: Path) -> None:
 
 
 def test_a_file_without_rights_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path) -> bytes:
+    def refuse(path: Path, _: str) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     assert read_text("x.py") == Problem("x.py", 1, "Permission denied")
 
 
@@ -199,3 +200,17 @@ def test_two_processes_find_what_one_does(tmp_path: Path) -> None:
         (tmp_path / f"m{number}.py").write_text(WAITS)
     (tmp_path / "bad.py").write_text("def broken(:\n")
     assert lint([tmp_path], Settings(), processes=2) == lint([tmp_path], Settings(), processes=1)
+
+
+def test_a_file_that_is_no_source_by_its_size_is_not_read(tmp_path: Path) -> None:
+    huge = tmp_path / "table.py"
+    huge.touch()
+    os.truncate(huge, 60_000_000)
+    tracemalloc.start()
+    try:
+        problem = read_text(str(huge))
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert problem == Problem(str(huge), 1, "60000000 bytes are more than a source file has")
+    assert most < 1_000_000

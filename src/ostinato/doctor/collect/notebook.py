@@ -81,6 +81,7 @@ class Here:
             self.weight, self._looked_at = self._begun - self._looked_at, self._begun
             self._next = self._begun + 1 + pace.passed_over(self._begun, lot)
             self.spent_ns = 0
+            pace.looks += 1
 
     def end_step(self) -> None:
         """Hear that the step is over; what follows lies between steps."""
@@ -125,6 +126,8 @@ class Notebook:
         self.own_threads: set[int] = set()
         self.stepping: set[int] = set()  # threads that have begun a step
         self.inside: set[int] = set()  # threads that are in one
+        self.passing_over: set[int] = set()  # threads that do not look at it
+        self.turn_listeners: list[Callable[[], None]] = []
         self.steps_ended = 0
 
     @property
@@ -141,6 +144,15 @@ class Notebook:
         self.own_threads.add(threading.get_ident())
         self.here.quiet = True
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _OF_A_CRASH)
+
+    def begin_step(self, here: Here) -> None:
+        """Go on to the next step of the calling thread, whose `here` it is."""
+        looked = here.looks
+        here.begin_step(self.pace, self.lot)
+        if here.looks is not looked:
+            (self.passing_over.discard if here.looks else self.passing_over.add)(here.ident)
+            for listener in self.turn_listeners:
+                quietly(listener)
 
     def note(self, record: Callable[..., None], *args: Any) -> None:
         """Call `record` quietly, and count the time it takes as ours."""

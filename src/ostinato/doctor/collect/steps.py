@@ -125,7 +125,7 @@ class Steps:
             if not local.began:
                 self._notebook.stepping.add(ident)
             in_a_step.add(ident)
-            local.begin_step(self._notebook.pace, self._notebook.lot)
+            self._notebook.begin_step(local)
             result: Any = None
             if self._ranges:
                 self._enter(class_name(module))
@@ -167,7 +167,7 @@ class Steps:
         self._notebook.stepping.add(ident)
         self._notebook.inside.add(ident)
         local.marked = True
-        local.begin_step(self._notebook.pace, self._notebook.lot)
+        self._notebook.begin_step(local)
         if self._ranges:
             self._enter(name)
         try:

@@ -8,7 +8,6 @@ a CPU nothing waits, so the same operations are noted as what would wait.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from torch.compiler import is_compiling
 
 from ostinato.doctor.activity import Wait, WaitKind
 from ostinato.doctor.collect.gates import CALLER, if_by_a_mask, if_given, if_looked
-from ostinato.doctor.collect.gpu_use import has_gpu, once_used
+from ostinato.doctor.collect.gpu_use import has_gpu
 from ostinato.doctor.collect.notebook import Notebook
 from ostinato.doctor.collect.patches import Patches
 from ostinato.doctor.collect.places import (
@@ -32,6 +31,7 @@ from ostinato.doctor.collect.places import (
     place_of,
     users_frame,
 )
+from ostinato.doctor.collect.torch_tells import TorchTells
 from ostinato.doctor.finding import Place
 
 _MOST_STEP_TIMES = 512
@@ -41,7 +41,6 @@ _SHAPES = ("nonzero", "masked_select", "unique", "unique_consecutive", "argwhere
 _WORDS = {"__repr__": "print(tensor)", "__format__": "print(tensor)", "__bool__": "bool(tensor)"}
 _WORDS |= {"__int__": "int(tensor)", "__float__": "float(tensor)", "__index__": "index(tensor)"}
 _COPIES = ("Tensor.cpu", "Tensor.to")
-_SYNC_WARNING = "called a synchronizing CUDA operation"
 
 Decide = Callable[[tuple[Any, ...], dict[str, Any]], tuple[WaitKind, bool, int] | None]
 
@@ -72,9 +71,7 @@ class Syncs:
         self._patches = patches
         self._seen: dict[tuple[str, int, int, int, int, bool], _Seen] = {}
         self._cuda = has_gpu()
-        self._mode_before = 0
-        self._shows: Any = None
-        self._told_by_torch = False
+        self._torch = TorchTells(notebook, self._hear_torch)
         self.read_listeners: list[Callable[[str, Any, FrameType], None]] = []
 
     def start(self) -> None:
@@ -110,23 +107,14 @@ class Syncs:
             decide = _always(WaitKind.SYNCHRONIZE, on_device=True)
             replace(owner, "synchronize", self._maker(word, decide))
         if self._cuda:
-            self._hear_torch()
+            self._torch.start()
 
     def stop(self) -> None:
         """Leave torch's debug mode as it was; the patches are undone together."""
-        if self._told_by_torch:
-            torch.cuda.set_sync_debug_mode(self._mode_before)
-        self._told_by_torch = False
-        if self._shows is not None:
-            if warnings.showwarning is self._shows[1]:
-                warnings.showwarning = self._shows[0]
-            filters: Any = warnings.filters
-            filters[:] = [entry for entry in filters if entry is not self._shows[2]]
-            self._shows = None
+        self._torch.stop()
 
     def _reads(self, op: str, decide: Decide) -> Callable[[Any], Any]:
-        make = self._maker(op, decide)
-        return make if self._cuda else if_looked(make)  # what torch tells has to be kept from it
+        return if_looked(self._maker(op, decide))
 
     def _gated(self, op: str, decide: Decide) -> Callable[[Any], Any]:
         return self._maker(op, decide, CALLER)
@@ -139,7 +127,7 @@ class Syncs:
                 if is_compiling():
                     return original(*args, **kwargs)
                 local = threads.mine
-                if local.quiet or not (local.looks or self._told_by_torch):
+                if local.quiet or not (local.looks or self._torch.now):
                     return original(*args, **kwargs)
                 try:
                     decided = decide(args, kwargs)
@@ -152,9 +140,9 @@ class Syncs:
                     return original(*args, **kwargs)
                 local.quiet = True
                 result: Any = None
-                tells = self._told_by_torch
-                if tells:  # torch would warn of what is noted here, at 50 us a warning
-                    torch._C._cuda_set_sync_debug_mode(0)
+                tells = self._torch.now
+                if tells:
+                    self._torch.hold()
                 began = perf_counter_ns()
                 try:
                     result = original(*args, **kwargs)
@@ -163,7 +151,7 @@ class Syncs:
                     ended = perf_counter_ns()
                     local.quiet = False
                     if tells:
-                        torch._C._cuda_set_sync_debug_mode(1)
+                        self._torch.go_on()
                     if local.looks:
                         frame = sys._getframe(caller)
                         if shows and op in _COPIES:
@@ -233,35 +221,10 @@ class Syncs:
         for listener in self._notebook.wait_listeners:
             listener(op, seen.place, us, weight)
 
-    def _hear_torch(self) -> None:
-        """Let torch tell of waits that no Python function shows.
-
-        The filter is our own and stands first, so that a program which turns warnings into errors
-        gets none from this.
-        """
-        shown = warnings.showwarning
-
-        def show(message: Any, *args: Any, **kwargs: Any) -> None:
-            if _SYNC_WARNING not in str(message):
-                shown(message, *args, **kwargs)
-            elif self._notebook.here.looks and not self._notebook.here.quiet:
-                now = perf_counter_ns()
-                decided = (WaitKind.SYNCHRONIZE, True, 0)
-                self._notebook.note(
-                    self._note, "a wait inside of torch", decided, now, now, sys._getframe(1)
-                )
-
-        warnings.filterwarnings("always", message=f".*{_SYNC_WARNING}.*")
-        self._shows = (shown, show, warnings.filters[0])
-        warnings.showwarning = show
-        once_used(self._let_torch_tell)
-
-    def _let_torch_tell(self) -> None:
-        if self._shows is None:  # the watch is over
-            return
-        self._mode_before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("warn")
-        self._told_by_torch = True
+    def _hear_torch(self, frame: FrameType) -> None:
+        now = perf_counter_ns()
+        decided = (WaitKind.SYNCHRONIZE, True, 0)
+        self._notebook.note(self._note, "a wait inside of torch", decided, now, now, frame)
 
     def fields(self) -> dict[str, Any]:
         """Return the waits, the most frequent first."""

@@ -147,11 +147,13 @@ def _source(path: str) -> Source:
 def read_text(path: str) -> str | Problem:
     """Return a file's text, decoded as Python would, or why it cannot be had."""
     try:
-        data = Path(path).read_bytes()
+        with Path(path).open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _MOST_BYTES:
+                return Problem(path, 1, f"{size} bytes are more than a source file has")
+            data = file.read(_MOST_BYTES)  # it may grow meanwhile
     except OSError as error:
         return Problem(path, 1, error.strerror or "it cannot be read")
-    if len(data) > _MOST_BYTES:
-        return Problem(path, 1, f"{len(data)} bytes are more than a source file has")
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         text = data.decode(encoding)
