@@ -92,18 +92,20 @@ def sizes(model: str, weight_bytes: int = 2) -> StepSizes:
 @pytest.mark.parametrize(("model", "weights"), [("llama3-8b", 15.01e9), ("llama3.2-1b", 2.471e9)])
 def test_the_parts_of_one_row_move_the_model_s_weights(model: str, weights: float) -> None:
     parts = ("qkv", "out", "gate and up", "down", "head")
-    assert sum(sizes(model).moved(each, 1) for each in parts) == pytest.approx(weights, rel=2e-3)
+    assert sum(sizes(model).moved(each, 1, 1) for each in parts) == pytest.approx(weights, rel=2e-3)
 
 
 def test_codes_move_half_of_the_bytes_but_for_the_head() -> None:
     plain, codes = sizes("llama3-8b"), sizes("llama3-8b", weight_bytes=1)
-    assert codes.moved("down", 1) == pytest.approx(plain.moved("down", 1) / 2, rel=1e-2)
-    assert codes.moved("head", 1) == plain.moved("head", 1)
+    assert codes.moved("down", 1, 32) == pytest.approx(plain.moved("down", 1, 32) / 2, rel=1e-2)
+    assert codes.moved("head", 1, 1) == plain.moved("head", 1, 1)
 
 
 def test_keys_and_values_are_read_once_for_each_row() -> None:
     # 32 layers x 8 heads x 128 numbers x 2 x 2 bytes = 131 kB for a token.
-    assert sizes("llama3-8b").moved("attention", 256) == pytest.approx(256 * 192 * 131072, rel=0.05)
+    assert sizes("llama3-8b").moved("attention", 256, 32) == pytest.approx(
+        256 * 192 * 131072, rel=0.05
+    )
 
 
 def test_a_floor_is_of_bytes_with_few_rows_and_of_operations_with_many() -> None:
@@ -128,3 +130,19 @@ def test_the_table_says_what_is_lost() -> None:
     assert line.split() == ["attention", "32", "500.0", "64.0", "100.0", "400.0"]
     rest = next(each for each in shown.splitlines() if each.startswith("the rest"))
     assert rest.split() == ["the", "rest", "5", "20.0", "-", "-", "20.0"]
+
+
+def test_a_wait_for_the_next_launch_is_nobody_s() -> None:
+    step = [Ran("copy", 0.0, 1.0), Ran("_begin", 500.0, 502.0), *_later(in_turn(*OURS_ALL), 502.0)]
+    found = counted(parts_of([[*step, Ran("_head", 512.0, 515.0)]], 1))
+    assert found["the rest"] == (2, 3)
+    assert found["qkv"] == (1, 2)
+
+
+def test_small_kernels_move_bytes_for_each_time_that_they_run() -> None:
+    assert sizes("llama3-8b").moved("norms", 256, 1) == 256 * 4096 * 6
+    assert sizes("llama3-8b").moved("norms", 256, 65) == 65 * 256 * 4096 * 6
+
+
+def _later(ran: list[Ran], us: float) -> list[Ran]:
+    return [Ran(each.name, each.began_us + us, each.ended_us + us) for each in ran]

@@ -21,6 +21,9 @@ from ostinato.measure import Spread
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_PROFILED = 40
+"""Tokens of an answer whose kernels are looked at: of many more the profiler loses some."""
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -96,7 +99,7 @@ def measure_ours(
         sizes = StepSizes.of(
             decoder,
             weight_bytes=2 if options.get("quantize", "none") == "none" else 1,
-            cached=work.prompt + work.new / 2,
+            cached=work.prompt + min(work.new, _PROFILED) / 2,
         )
         for batch in batches:
             row = _row(engine, label, name, batch, work, chance, floor_ms)
@@ -167,7 +170,8 @@ def _with_kernels(
         return row
     try:
         first, whole = (
-            partial(_run, engine, row.batch, new, work, chance) for new in (1, work.new + 1)
+            partial(_run, engine, row.batch, new, work, chance)
+            for new in (1, min(work.new, _PROFILED) + 1)
         )
         found = kernels_of(first, whole, layers=sizes.layers)
     except Exception as error:  # noqa: BLE001 - the row's own numbers are good all the same

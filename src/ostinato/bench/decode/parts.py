@@ -69,21 +69,24 @@ class StepSizes:
             cached=cached,
         )
 
-    def moved(self, part: str, rows: int) -> float:
-        """Return the bytes that a step of so many rows has to move: read once, written once.
+    def moved(self, part: str, rows: int, kernels: float) -> float:
+        """Return the bytes that a part has to move for so many rows: read once, written once.
 
         Numbers between kernels take two bytes, the residual four. 0 for what has no such number.
+
+        Args:
+            kernels: How many a step runs; of small ones between products not every layer has one.
         """
         qkv = self.queries + 2 * self.keys
+        between = {"norms": 6 * self.hidden, "gate": 6 * self.inner, "turn and cache": 4 * qkv}
+        if part in between:
+            return kernels * rows * between[part]
         weights, row = {
             "qkv": (self.hidden * qkv, 2 * (self.hidden + qkv)),
             "attention": (0, 4 * (self.cached * self.keys + self.queries)),
             "out": (self.queries * self.hidden, 2 * self.queries + 8 * self.hidden),
             "gate and up": (2 * self.inner * self.hidden, 2 * (self.hidden + self.inner)),
             "down": (self.inner * self.hidden, 2 * self.inner + 8 * self.hidden),
-            "norms": (0, 2 * 6 * self.hidden),
-            "gate": (0, 6 * self.inner),
-            "turn and cache": (0, 4 * qkv),
         }.get(part, (0, 0.0))
         if part == "head":
             return 2.0 * self.hidden * (self.vocabulary + rows)
@@ -141,7 +144,8 @@ def parts_of(steps: Sequence[Sequence[_Run]], layers: int) -> tuple[Part, ...]:
         steps: Kernels of each step, in the order in which they began.
         layers: Of the model; a step is whole if it has as many of everything.
 
-    A kernel that begins before the one ahead has ended, to wait for it, is counted from that end.
+    A kernel that begins before the one ahead has ended, to wait for it, is counted from that end,
+    and so is what passes between two of a layer. Time between two launches is not counted.
     """
     count: Counter[str] = Counter()
     us: defaultdict[str, float] = defaultdict(float)
@@ -154,7 +158,9 @@ def parts_of(steps: Sequence[Sequence[_Run]], layers: int) -> tuple[Part, ...]:
         ended_us = step[0].began_us
         for name, each in zip(names, step, strict=True):
             count[name] += 1
-            us[name] += max(each.ended_us - ended_us, 0.0)
+            # Ahead of what is no part of a layer, the device may wait for the host's next launch.
+            since_us = max(each.began_us, ended_us) if name == _REST else ended_us
+            us[name] += max(each.ended_us - since_us, 0.0)
             ended_us = max(ended_us, each.ended_us)
     found = [Part(name, count[name] / whole, us[name] / whole) for name in count]
     return tuple(sorted(found, key=lambda each: -each.us))
@@ -166,7 +172,7 @@ def with_floors(
     """Return the parts with the bytes that they move, and the least time that these take."""
 
     def of(part: Part) -> Part:
-        moved = sizes.moved(part.name, rows)
+        moved = sizes.moved(part.name, rows, part.per_step)
         if not moved or not rates.read_tb_s:
             return part
         least_us = moved / rates.read_tb_s / 1e6
