@@ -184,5 +184,9 @@ def _pairs(given: list[str]) -> dict[str, Any]:
 
 def _keys(file: Path | None, variable: str) -> tuple[str, ...]:
     """Return keys from a file or the environment: the command line is for all to see."""
-    text = os.environ.get(variable, "") if file is None else file.read_text(encoding="utf-8")
-    return tuple(line.strip() for line in text.splitlines() if line.strip())
+    from ostinato.serve.keys import read_keys
+
+    if file is not None:
+        return read_keys(file.read_text(encoding="utf-8"), str(file))
+    text = os.environ.get(variable)
+    return () if text is None else read_keys(text, variable)
