@@ -294,6 +294,40 @@ def test_threads_say_whether_they_lacked_cpus_or_quota() -> None:
     assert "ready" not in fact
 
 
+def test_a_process_that_waits_for_its_workers_wants_no_cpu() -> None:
+    starved = ThreadPools(2.0, 1, 1, processes=3, runnable_share=2.83)
+    parent = replace(GPU, steps=(), steps_seen=0, threads=starved)
+    assert facts(parent) == {}
+    assert "OST505" not in {each.code for each in diagnose(parent).abstentions}
+    wide = replace(parent, threads=replace(starved, torch_threads=2))
+    assert facts(wide) == {}  # the workers may have set another number of threads
+    untold = {each.code: each for each in diagnose(wide).abstentions}["OST505"]
+    assert untold.why.startswith("2 processes compute while this one, with 2 torch threads, waits")
+    assert "in a worker" in untold.settles_it
+
+
+@pytest.mark.parametrize(
+    ("pools", "words"),
+    [
+        (
+            ThreadPools(2.0, 1, 1, processes=3, runnable_share=2.83),
+            "3 processes with one torch thread each may use 2 CPUs, and threads stood ready",
+        ),
+        (
+            ThreadPools(0.5, 1, 1, throttled_share=0.4),
+            "a process with one torch thread may use 0.5 CPUs, and 40% of the cgroup's periods",
+        ),
+    ],
+    ids=["workers", "quota"],
+)
+def test_one_thread_in_each_process_is_no_pool_too_large(pools: ThreadPools, words: str) -> None:
+    report = diagnose(replace(GPU, steps_seen=64, threads=pools))
+    assert "OST505" not in {each.code for each in report.findings}
+    untold = {each.code: each for each in report.abstentions}["OST505"]
+    assert untold.why.startswith(words)
+    assert "as many workers as CPUs" in untold.settles_it
+
+
 @pytest.mark.parametrize(
     "allocated",
     [
