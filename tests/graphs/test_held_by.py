@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from graphs.replaying import check_eager, check_replay
 from ostinato.graphs import Reason, graphed
+from ostinato.graphs.held_by import held_by
 
 pytestmark = pytest.mark.filterwarnings("ignore::ostinato.graphs.OstinatoWarning")
 
@@ -128,3 +129,17 @@ def test_what_nothing_is_read_from_is_no_reason_to_refuse() -> None:
     run = graphed(ticking, admit_after=1)
     run(torch.ones(2))
     check_replay(run, torch.ones(2))
+
+
+def test_what_python_3_14_binds_for_a_type_is_looked_into() -> None:
+    class Bound:  # as there: an object of a class of the library's own, which only holds these
+        def __init__(self, unbound: object, obj: object) -> None:
+            self._unbound, self._obj = unbound, obj
+
+    Bound.__name__ = "_singledispatchmethod_get"
+    Bound.__module__ = "functools"
+    kinds = Kinds()
+    unbound = vars(Kinds)["for_type"]
+    held = list(held_by(Bound(unbound, kinds)))
+    assert any(each is kinds for each in held)
+    assert any(each is unbound for each in held)

@@ -21,6 +21,9 @@ VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "one-row": lambda x: x[1],
     "unsqueezed": lambda x: x[None],
     "whole": lambda x: x[:],
+    "expanded": lambda x: x[None].expand(2, -1, -1),
+    "one-row-expanded": lambda x: x[1:2].expand(3, -1),
+    "one-column-expanded": lambda x: x[:, 1:2].expand(-1, 3),
 }
 
 
@@ -48,7 +51,7 @@ def test_a_view_of_a_bucketed_input_is_one_of_the_callers_tensor(
 
 
 @pytest.mark.parametrize(
-    "view", [lambda x: x.diagonal(), lambda x: x.view(-1), lambda x: x.expand(2, 8, 4)]
+    "view", [lambda x: x.diagonal(), lambda x: x.view(-1), lambda x: x.unfold(0, 2, 1)]
 )
 def test_a_view_that_is_no_choice_along_dimensions_is_copied(
     view: Callable[[Tensor], Tensor],

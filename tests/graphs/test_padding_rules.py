@@ -515,11 +515,13 @@ def test_a_bucketed_tensor_of_another_layout_is_answered_as_its_contiguous_copy(
         return x * 2
 
     g = graphed(step, admit_after=1, buckets={"x": rows(8)})
-    for n in (5, 8, 5, 3, 6):
+    for n in (5, 3, 6):  # compared with eager runs, which answer these calls
+        x = given(n)
+        assert torch.equal(g(x), step(x))
+    for n in (5, 8, 3, 6):
         x = given(n)
         y = g(x)
         assert torch.equal(y, step(x))
-        assert g.last is not None
-        if g.last.outcome is Outcome.REPLAYED:
-            assert y.stride() == step(x.contiguous()).stride()
-    assert g.report().replays == 4
+        assert y.stride() == step(x.contiguous()).stride()
+    assert g.report().replays == 6
+    assert g.report().compared == 2

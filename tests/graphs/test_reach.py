@@ -1,6 +1,8 @@
 """What is reached from a callable, and what is left alone."""
 
 import collections
+import functools
+import itertools
 import threading
 from typing import Any
 
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ostinato.graphs import graphed
+from ostinato.graphs.effects import Effects
 from ostinato.graphs.reach import reach
 from ostinato.graphs.reading import line_storing, names_read, names_stored
 from ostinato.graphs.watch import Watch
@@ -104,3 +107,10 @@ def test_names_that_code_may_assign() -> None:
     assert line is not None
     assert line.endswith("`model.count += 1`")
     assert line_storing([fills], "count") is None  # type: ignore[list-item]
+
+
+def test_what_was_given_without_a_name_is_told_without_one() -> None:
+    ticks = itertools.count()
+    found = reach(functools.partial(lambda ticks, x: x * next(ticks), ticks))
+    texts = [effect.text for effect in Effects.foreseen(found)]
+    assert "it may take an item from the count, and nothing puts that back" in texts

@@ -29,7 +29,7 @@ from ostinato.graphs.job import Bench, Job, Made, Refused
 from ostinato.graphs.observe import Observation, observe
 from ostinato.graphs.observe_draws import SEEDED
 from ostinato.graphs.padding import poison
-from ostinato.graphs.proof import check, fake_extents, hand_out_of, run_extents
+from ostinato.graphs.proof import check, compared_sizes, fake_extents, hand_out_of, run_extents
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.refusing import (
     refuse_aliases,
@@ -109,7 +109,9 @@ def _make(job: Job) -> Made:
     except Exception as error:  # noqa: BLE001 - the answer stands; a failure must not take it away
         _fail(made, job, error)
     finally:
-        for undo in (effects.undo, *(state.restore for state in after)):
+        # What a recording reads may lie in a cache: only where there is none does that forget it.
+        forget = (effects.undo_cached,) if made.graph is None else ()
+        for undo in (effects.undo, *forget, *(state.restore for state in after)):
             try:
                 undo()
             except Exception as error:  # noqa: BLE001 - of a user's object that cannot be set
@@ -191,6 +193,7 @@ def _observe(bench: Bench) -> Observation:
     finally:
         found = effects.found()
         effects.undo()
+        effects.undo_cached()  # the call itself is still to be answered
         random.restore()
     observation.restore()
     with torch.no_grad():
@@ -221,7 +224,7 @@ def _observed(bench: Bench) -> Observation:
         device=bench.job.device,
         generators=_private_generators(bench.job),
         scratch=bench.job.scratch,
-        names=None if found.reads_any_name else found.names,
+        names=None if found.reads_any_name else found.names | found.called,
     )
 
 
@@ -298,7 +301,6 @@ def _record(bench: Bench, observation: Observation, result: object, effects: Eff
         if recording is not None:
             recording.release()
         raise
-    padded = any(fit.real < fit.bucket for fit in job.fits)
     written_externals = observation.written_externals
     return Graph(
         graph_id=job.graph_id,
@@ -315,8 +317,7 @@ def _record(bench: Bench, observation: Observation, result: object, effects: Eff
         build_seconds=time.perf_counter() - bench.started,
         eager_us=eager_us,
         replay_us=replay_us,
-        # State that it writes is compared by the first padded replay alone.
-        is_padding_checked=not job.fits or (padded and not (written or written_externals)),
+        padding=compared_sizes(job, observation, writes=bool(written or written_externals)),
         unlike_at_one=unlike_at_one,
         scratch=job.scratch,
         lock=threading.RLock() if job.memory is None else job.memory.lock,

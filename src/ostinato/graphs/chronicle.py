@@ -48,6 +48,7 @@ class Chronicle:
         self.details: dict[Reason, str] = {}
         self.eager = 0
         self.recorded = 0
+        self.compared = 0
         self.recordings = 0
         self.recaptures = 0
         self.evictions = 0
@@ -80,6 +81,12 @@ class Chronicle:
                 self.real_rows += real
         if instruments.active_for(Replayed):
             instruments.emit(Replayed(self.name, graph.graph_id, padded))
+
+    def agreed(self, graph: Graph, padded: int, real: int) -> None:
+        """A replay answered a call that ran eagerly, too. Hold the graph's lock."""
+        with self._lock:
+            self.compared += 1
+        self.replayed(graph, padded, real)
 
     def replayed_less(self, graph: Graph | None, nodes: int, surplus: int) -> None:
         """So many replays of `nodes` each, counted already, were none. Events are not taken back.

@@ -9,17 +9,27 @@ from __future__ import annotations
 
 import copy
 import random
-from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from ostinato.class_name import class_name
+from ostinato.graphs.cached import CacheState
+from ostinato.graphs.changing_lines import line_changing
+from ostinato.graphs.container_state import (
+    DictState,
+    SeriesState,
+    nested,
+    put_back_entries,
+    state_of_container,
+)
 from ostinato.graphs.contents import BUFFERS, Contents
-from ostinato.graphs.places import ABSENT, Place, keys_of, same_key, same_plain
+from ostinato.graphs.leaf_grads import GradState
+from ostinato.graphs.places import ABSENT, LARGEST_CONTAINER, Place, same_plain
 from ostinato.graphs.random_states import same_state, set_state, state_of
 from ostinato.graphs.reach import Reach
 from ostinato.graphs.reading import ANY_NAME, ENTRIES, line_storing
@@ -55,19 +65,15 @@ class Effects:
         # Another thread may replace a weight meanwhile: that is not this run's doing, and undoing
         # it would lose it. So only what the code that runs may assign is looked at.
         self._any_name = ANY_NAME in found.stores
-        self._any_entry = ENTRIES in found.stores
         holders = (*found.holders, *((name, vars(tensor)) for name, tensor in given.items()))
         self._dicts = [(name, held, dict.copy(held)) for name, held in holders]
-        self._entries = [
-            (name, held, dict.copy(held), keys_of(held))
-            for name, held in found.containers
-            if isinstance(held, dict) and self._any_entry
+        # But any code may hand a container to what changes it: `insort(log, x)`, `log += [x]`.
+        self._containers = [
+            (name, state_of_container(held)) for name, held in (*found.containers, *_further(found))
         ]
-        self._series = [
-            (name, held, list(held))
-            for name, held in found.containers
-            if not isinstance(held, dict) and self._any_entry
-        ]
+        self._grads = GradState((*found.tensors(), *given.values()))
+        self._stores_entries = ENTRIES in found.stores
+        self._caches = [CacheState(cached) for cached in found.caches]
         # Dicts are compared as a whole; the rest are closure cells, slots and globals.
         self._places = [
             (place, place.now())
@@ -91,12 +97,11 @@ class Effects:
         """Return what no run may be made for, because nothing could put it back."""
         texts = [
             *(
-                f"it may take an item from the {type(held).__name__} {name}, "
-                "and nothing puts that back"
+                f"it may take an item from {_the(held, name)}, and nothing puts that back"
                 for name, held in found.iterators
             ),
             *(
-                f"it uses the {type(held).__name__} {name}, which no replay would do"
+                f"it uses {_the(held, name)}, which no replay would do"
                 for name, held in found.outlets
             ),
             *(
@@ -134,21 +139,38 @@ class Effects:
         return [key for key in _keys(before, held) if self._may_assign(key)]
 
     def _changed(self) -> Iterator[Effect]:
-        for name, held, before, keys in self._entries:
-            for key in _keys(before, held):
-                now = dict.get(held, key, ABSENT)
-                if not _alike(before.get(key, ABSENT), now):
-                    yield self._effect(f"{name}.{key}", str(key), now)
-            if held.keys() == before.keys() and not same_key(keys, keys_of(held)):
-                yield Effect(name, f"it changes the order or the kind of the keys of {name}")
-        for name, series, kept in self._series:
-            if not _alike(kept, list(series)):
-                kind = type(series).__name__
-                text = f"it changes the {kind} {name}: {_lengths(len(kept), len(series))}"
-                yield Effect(name, text)
+        for name, state in self._containers:
+            if self._is_another_threads(state):
+                continue
+            if isinstance(state, DictState):
+                yield from self._other_entries(name, state)
+            elif not _alike(state.before, state.now()):
+                kind = type(state.held).__name__
+                text = f"it changes the {kind} {name}: {_lengths(state)}"
+                yield Effect(name, text, line_changing(self._reach.functions, name))
         for name, buffer, _, then in self._buffers:
             if Contents(buffer).now != then:
                 yield Effect(name, f"it writes into the {type(buffer).__name__} {name}")
+
+        for _ in self._grads.changed():
+            yield Effect("grad", "it gives a tensor another gradient, or takes it away")
+            return
+
+    def _is_another_threads(self, state: DictState | SeriesState) -> bool:
+        """Whether weights were exchanged, by none of the code that runs here."""
+        return not self._stores_entries and state.has_other_weights()
+
+    def _other_entries(self, name: str, state: DictState) -> Iterator[Effect]:
+        for key in state.all_keys():
+            now = dict.get(state.held, key, ABSENT)
+            if not _alike(state.before.get(key, ABSENT), now):
+                shown = class_name(key) if isinstance(key, Tensor) else key
+                found = self._effect(f"{name}.{shown}", str(shown), now)
+                where = found.where or line_changing(self._reach.functions, name)
+                yield replace(found, where=where)
+        if state.is_rearranged():
+            text = f"it changes the order or the kind of the keys of {name}"
+            yield Effect(name, text, line_changing(self._reach.functions, name))
 
     def _drawn(self) -> Iterator[Effect]:
         if random.getstate() != self._random:
@@ -167,11 +189,11 @@ class Effects:
     def undo(self) -> None:
         """Put everything back as it was before the run."""
         for _, held, before in self._dicts:
-            _put_back(held, before, self._keys(before, held))
-        for _, held, before, keys in self._entries:
-            _put_back(held, before, _keys(before, held))
-            if keys != keys_of(held):
-                _put_in_order(held, keys)
+            put_back_entries(held, before, self._keys(before, held))
+        for _, state in self._containers:
+            if not self._is_another_threads(state):
+                state.put_back()
+        self._grads.put_back()
         for place, then in self._places:
             if place.now() is not then:
                 _set(place, then)
@@ -182,15 +204,15 @@ class Effects:
                     delattr(kind, key)
                 elif now_held.get(key, ABSENT) is not values[key]:
                     setattr(kind, key, values[key])
-        for _, series, kept in self._series:
-            if not _same_objects(list(series), kept):
-                base: Any = next(kind for kind in (list, set, deque) if isinstance(series, kind))
-                base.clear(series)
-                (base.update if base is set else base.extend)(series, kept)
         for _, buffer, contents, then in self._buffers:
             if Contents(buffer).now != then:
                 buffer[... if isinstance(buffer, np.ndarray) else slice(None)] = contents
         self._put_back_draws()
+
+    def undo_cached(self) -> None:
+        """Have functions that remember their answers forget those of the run."""
+        for cache in self._caches:
+            cache.put_back()
 
     def _put_back_draws(self) -> None:
         # Only where something was drawn: another thread may be drawing, too.
@@ -203,10 +225,28 @@ class Effects:
                 set_state(held, state)
 
 
-def _lengths(then: int, now: int) -> str:
+def _lengths(state: SeriesState) -> str:
+    then, now = len(state.before), len(state.now())
     if then == now:
         return f"another entry among its {now}"
     return f"from {then} entries to {now}"
+
+
+_BY_TEXT = frozenset({"exec", "eval", "globals", "vars", "f_globals", "__globals__", "modules"})
+
+
+def _further(found: Reach) -> Iterator[tuple[str, Any]]:
+    """Yield the containers that the walk named no path to.
+
+    Those within a large one, and all globals where the code may find them by a text.
+    """
+    known = {id(held) for _, held in found.containers}
+    roots = [each for each in found.containers if len(each[1]) > LARGEST_CONTAINER]
+    if found.names & _BY_TEXT:
+        spaces = {id(each.__globals__): each.__globals__ for each in found.functions}
+        roots += [("globals()", names) for names in spaces.values()]
+        yield from (each for each in roots if id(each[1]) not in known)
+    yield from (each for each in nested(roots) if id(each[1]) not in known)
 
 
 def _variable(place: Place) -> str:
@@ -241,22 +281,6 @@ def _own_values(kind: type) -> dict[str, Any]:
 _OF_CLASSES = frozenset({"__dict__", "__weakref__", "__doc__", "__annotations__"})
 
 
-def _put_back(held: dict[Any, Any], before: dict[Any, Any], keys: list[Any]) -> None:
-    # Key by key, and through the base class: a subclass may translate what it is given.
-    base: Any = OrderedDict if isinstance(held, OrderedDict) else dict
-    for key in keys:
-        if key not in before:
-            base.pop(held, key, None)
-        elif dict.get(held, key, ABSENT) is not before[key]:
-            base.__setitem__(held, key, before[key])
-
-
-def _put_in_order(held: dict[Any, Any], keys: tuple[Any, ...]) -> None:
-    base: Any = OrderedDict if isinstance(held, OrderedDict) else dict
-    for key in keys:
-        base.__setitem__(held, key, base.pop(held, key))
-
-
 def _set(place: Place, value: object) -> None:
     container, key = place.container, place.key
     if isinstance(container, dict):
@@ -281,5 +305,6 @@ def _alike(then: object, now: object) -> bool:
     return False
 
 
-def _same_objects(now: list[Any], then: list[Any]) -> bool:
-    return len(now) == len(then) and all(a is b for a, b in zip(now, then, strict=True))
+def _the(held: object, name: str) -> str:
+    """Say what is held, and where if it is known: what was given to the run has no name."""
+    return f"the {type(held).__name__} {name}".rstrip()

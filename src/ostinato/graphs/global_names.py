@@ -32,8 +32,8 @@ def globals_read(function: types.FunctionType) -> set[str]:
     return wanted
 
 
-def modules_found(function: types.FunctionType) -> Iterator[types.ModuleType]:
-    """Yield those that its code imports, and what it may find in `sys.modules`.
+def modules_found(function: types.FunctionType) -> Iterator[tuple[str, types.ModuleType]]:
+    """Yield those that its code imports, and what it may find in `sys.modules`, with their names.
 
     The latter are its own module, and those that its strings name.
     """
@@ -43,7 +43,7 @@ def modules_found(function: types.FunctionType) -> Iterator[types.ModuleType]:
     for name in sorted(names):
         module = sys.modules.get(name)
         if isinstance(module, types.ModuleType):
-            yield module
+            yield name, module
 
 
 def modules_imported(function: types.FunctionType) -> set[str]:

@@ -15,6 +15,7 @@ import torch
 
 from ostinato.graphs.backends.base import Recording
 from ostinato.graphs.buffers import StaticInputs
+from ostinato.graphs.compared_sizes import ComparedSizes
 from ostinato.graphs.decision import Decision, Outcome
 from ostinato.graphs.foreign import Foreign
 from ostinato.graphs.outputs import HandOut
@@ -48,7 +49,7 @@ class Graph:
         scratch: Memory (by `storage_id`) that is neither put back nor compared.
         generation: Runs so far; a lease on an earlier run is stale.
         hits: Calls it has answered.
-        is_padding_checked: Whether a padded run has been compared with an eager one.
+        padding: Which padded sizes were compared with an eager run; None where nothing is bucketed.
         decision: What a replay of it is recorded as.
         foreign: What a call's tensors may not share memory with; None where nothing is written.
         needs_no_grad: Whether gradients are on where it is called: then a run turns them off.
@@ -68,7 +69,7 @@ class Graph:
     build_seconds: float
     eager_us: float
     replay_us: float
-    is_padding_checked: bool
+    padding: ComparedSizes | None
     unlike_at_one: str = ""
     scratch: frozenset[int] = frozenset()
     generation: int = 0
@@ -98,6 +99,10 @@ class Graph:
     def saved_us(self) -> float:
         """Time one replay saves against one eager run; never negative."""
         return max(self.eager_us - self.replay_us, 0.0)
+
+    def trusts(self, sizes: tuple[int, ...]) -> bool:
+        """Whether a call of these real sizes needs no comparison with an eager run."""
+        return self.padding is None or self.padding.trusts(sizes)
 
     def moved(self) -> Change | None:
         """Say what became of the tensors that it reads, if a replay would read others."""

@@ -13,9 +13,12 @@ from collections import ChainMap, UserDict, UserList
 from collections.abc import ItemsView, Iterator, KeysView, ValuesView
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 
+import torch
+
 _IN_C = (types.BuiltinMethodType, types.MethodWrapperType)
 _WRITTEN_IN_PYTHON = (ChainMap, UserDict, UserList)
 _WEAK = (WeakKeyDictionary, WeakValueDictionary, WeakSet)
+_TRAINING = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler, torch.amp.GradScaler)
 _SHOWING = (types.MappingProxyType, KeysView, ValuesView, ItemsView)
 
 
@@ -30,6 +33,10 @@ def held_by(value: object) -> Iterator[object]:
         yield from (value.func, *value.args, value.keywords)
     elif isinstance(value, functools.singledispatchmethod):
         yield value.dispatcher  # whose cells hold the functions for each type
+    elif _is_bound_for_type(value):
+        yield from (value._obj, value._unbound)  # type: ignore[attr-defined]
+    elif is_of_training(value):
+        yield vars(value)  # a rate that is set anew, and what a step adds to its state
     elif isinstance(value, _WRITTEN_IN_PYTHON):
         yield from vars(value).values()
     elif isinstance(value, _WEAK):
@@ -37,3 +44,13 @@ def held_by(value: object) -> Iterator[object]:
     elif isinstance(value, _SHOWING):
         yield from gc.get_referents(value)
     yield getattr(value, "__wrapped__", None)
+
+
+def is_of_training(value: object) -> bool:
+    """Whether `value` keeps the state of a training in attributes: moments, rates, scales."""
+    return isinstance(value, _TRAINING)
+
+
+def _is_bound_for_type(value: object) -> bool:
+    # Python 3.14 has a class of its own for a `singledispatchmethod` that is bound to an object.
+    return type(value).__name__ == "_singledispatchmethod_get"

@@ -14,7 +14,7 @@ import builtins
 import datetime
 import gc
 import logging
-import os
+import random
 import sys
 import time
 import warnings
@@ -36,6 +36,8 @@ from ostinato.graphs.observe_draws import (
     is_asked_by_user,
 )
 from ostinato.graphs.observe_notes import Notes, Refusal
+from ostinato.graphs.observe_surroundings import ASKED, asked_by_user
+from ostinato.graphs.observe_surroundings import NAMES as ASKED_NAMES
 from ostinato.graphs.reasons import Reason
 from ostinato.graphs.source_lines import line_at
 
@@ -53,23 +55,28 @@ _TOLD: dict[Any, str] = {
 }
 _REFUSED: dict[Any, str] = {
     builtins.open: "a file is opened; no replay reads or writes it",
-    os.urandom: "random bytes of the operating system would be the same in every replay",
 }
+_FROM_SYSTEM = frozenset({"urandom", "getrandom", "RAND_bytes"})
+_SYSTEM_DRAWS = "random bytes of the operating system would be the same in every replay"
 # Code that names none of these does none of this, so that watching it would be time lost.
 _NAMES = frozenset(
     {
         *_CLOCKS, "now", "utcnow", "today", "print", "open", "write", "writelines", "pprint",
         "debug", "info", "warning", "warning_once", "warn", "error", "exception", "critical", "log",
-        "urandom", "uuid1", "uuid4", "token_bytes", "token_hex", "randbits", "SystemRandom",
+        *_FROM_SYSTEM, "uuid1", "uuid4", "uuid6", "uuid7", "uuid8", "SystemRandom",
+        "token_bytes", "token_hex", "token_urlsafe", "randbits", "randbelow", "choice", "secrets",
+        # Without a seed each begins with random bytes of the operating system.
+        "Random", "default_rng", "RandomState", "SeedSequence",
+        "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64",
         *OF_GENERATORS, "get_rng_state", "set_rng_state", "get_rng_state_all", "set_rng_state_all",
         "fork_rng", "seed_all", "manual_seed_all",
         "read_text", "read_bytes", "write_text", "write_bytes", "load", "save", "dump",
     }
 )  # fmt: skip
-_BUILTINS = frozenset((*_TOLD, *_REFUSED))
+_BUILTINS = frozenset((*_TOLD, *_REFUSED, *ASKED))
 _IMPORTERS = frozenset({"importlib._bootstrap", "_frozen_importlib"})
 _WATCHED_FROM = "ostinato.graphs.observe"
-_METHODS = frozenset({"write", "now", "utcnow", "today"}) | OF_GENERATORS
+_METHODS = frozenset({"write", "now", "utcnow", "today"}) | OF_GENERATORS | _FROM_SYSTEM
 _TOLD_IN_PYTHON: dict[CodeType, str] = {logging.Logger.handle.__code__: _LOGS}
 
 
@@ -125,6 +132,12 @@ class PythonWatcher:
             if is_asked_by_user(frame):
                 detail = SEEDED if called.__name__ in SEEDING else STATE_IS_ASKED
                 self._notes.refuse_generator(called.__name__, detail)
+        elif called.__name__ in _FROM_SYSTEM or _begins_anywhere(frame, called):
+            if _users_frame(frame) is not None:
+                self._notes.refuse(Reason.PYTHON_SIDE_EFFECT, called.__name__, _SYSTEM_DRAWS)
+        elif (asked := asked_by_user(frame, called)) is not None:
+            if not _is_importing(frame):
+                self._notes.refuse(Reason.PYTHON_SIDE_EFFECT, called.__name__, asked)
         elif called in _REFUSED:
             if _users_frame(frame) is not None:
                 self._notes.refuse(Reason.PYTHON_SIDE_EFFECT, called.__name__, _REFUSED[called])
@@ -152,6 +165,12 @@ class PythonWatcher:
                     line,
                     module=module,
                 )
+
+
+def _begins_anywhere(frame: FrameType, called: Any) -> bool:
+    """Whether a generator of Python's, new or known, is given no seed."""
+    is_seeding = called.__name__ == "seed" and isinstance(called.__self__, random.Random)
+    return is_seeding and frame.f_locals.get("a") is None
 
 
 def _users_frame(frame: FrameType | None) -> FrameType | None:
@@ -183,7 +202,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 def may_act(names: AbstractSet[str]) -> bool:
     """Whether code that reads these names may do what is watched for here."""
-    return not _NAMES.isdisjoint(names)
+    return not (_NAMES.isdisjoint(names) and ASKED_NAMES.isdisjoint(names))
 
 
 @contextmanager

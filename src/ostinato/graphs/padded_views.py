@@ -13,6 +13,8 @@ from torch import Tensor
 
 from ostinato.graphs.extents import Extent
 
+_STAYS = (0, 0)
+
 
 @dataclass(frozen=True, slots=True)
 class PaddedView:
@@ -24,7 +26,7 @@ class PaddedView:
         extents: How its dimensions follow the bucketed sizes.
         starts: Where it starts along each dimension of the input.
         taken: For each of its dimensions, the input dimension it runs along and in which steps;
-            None for a dimension of one element.
+            None for a dimension of one element. Steps of 0 are those of `expand`.
     """
 
     leaf: int
@@ -53,7 +55,7 @@ class PaddedView:
         inner = 1  # what torch gives a dimension of one element: the span of those within it
         for along, size in zip(reversed(self.taken), reversed(shape), strict=True):
             strides.append(inner if along is None else base.stride(along[0]) * along[1])
-            inner = size * strides[-1]
+            inner = size * strides[-1] or inner
         return strides[::-1]
 
     def _copy(self, shape: Sequence[int]) -> Tensor:
@@ -81,8 +83,10 @@ def try_padded_view(
     taken: list[tuple[int, int] | None] = []
     for size, stride in zip(output.shape, output.stride(), strict=True):
         along = None if size == 1 else _dimension_along(static, stride)
-        if size > 1:
-            if along is None or along[0] in {each[0] for each in taken if each}:
+        if size > 1 and stride == 0:
+            along = _STAYS
+        elif size > 1:
+            if along is None or along[0] in {each[0] for each in taken if each and each[1]}:
                 return None
             if starts[along[0]] + along[1] * (size - 1) >= static.shape[along[0]]:
                 return None

@@ -117,7 +117,9 @@ class Player:
         if not graph.lock.acquire(False):  # by the time it is free, what was found out may be old
             return MISS
         try:
-            if graph.is_released or recall.entry.graph is not graph or not graph.is_padding_checked:
+            if graph.is_released or recall.entry.graph is not graph:
+                return MISS
+            if graph.padding is not recall.padding:  # weights are others: compare once more
                 return MISS
             leaves: Sequence[object] = args
             if not recall.is_plain:
@@ -149,7 +151,9 @@ class Player:
             moved = graph.moved()
             aliases = moved is None and graph.foreign is not None and graph.foreign.meets(leaves)
             if moved is None and not aliases:
-                if self._verify_every or not graph.is_padding_checked:  # noqa: SIM102 - asked first
+                known = graph.padding
+                is_unknown = known is not None and situation.sizes not in known.trusted
+                if is_unknown or self._verify_every:  # noqa: SIM102 - asked first
                     if self._wants_shadow(graph, situation):
                         return self._shadow(entry, graph, situation, leaves, call)
                 try:
@@ -158,7 +162,7 @@ class Player:
                     self.give_up(entry, graph, error)
                     return MISS
                 self._note_replay(graph, situation.padded_rows, situation.real_rows)
-                if graph.is_padding_checked and not self._verify_every:
+                if not self._verify_every:
                     self._remember(entry, graph, occasion)
                 return answer
         if moved is None:
@@ -193,7 +197,9 @@ class Player:
         situation = self._sign(leaves, structure, watch.training_key())
         entry = None if situation.signature is None else self._find(situation.signature)
         graph = None if entry is None else entry.graph
-        if entry is None or graph is None or self._verify_every or not graph.is_padding_checked:
+        if entry is None or graph is None or self._verify_every:
+            return None
+        if not graph.trusts(situation.sizes):
             return None
         if graph.moved() is not None or (graph.foreign and graph.foreign.meets(leaves)):
             return None
@@ -254,7 +260,7 @@ class Player:
         every = self._verify_every
         if every and (graph.hits + 1) % every == 0:
             return True
-        return not graph.is_padding_checked and situation.padded_rows > 0
+        return not graph.trusts(situation.sizes)
 
     def _shadow(
         self, entry: Entry, graph: Graph, situation: Situation, leaves: list[object], call: Call
@@ -262,8 +268,9 @@ class Player:
         device = next((t.device for t in graph.inputs.tensors), torch.device("cpu"))
         result, found = shadow.compare(graph, leaves, situation.sizes, call, self._fn, device)
         if found is None:
-            graph.is_padding_checked = graph.is_padding_checked or situation.padded_rows > 0
-            self.chronicle.replayed(graph, situation.padded_rows, situation.real_rows)
+            if graph.padding is not None:
+                graph.padding.note(situation.sizes)
+            self.chronicle.agreed(graph, situation.padded_rows, situation.real_rows)
         else:
             reason = Reason.PADDING_LEAKS if situation.padded_rows else Reason.MISMATCH
             self._quarantine(entry, graph, reason, found)

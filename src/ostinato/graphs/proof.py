@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ostinato.graphs.agreement import disagreement
 from ostinato.graphs.backends.base import Recording
+from ostinato.graphs.compared_sizes import ComparedSizes
 from ostinato.graphs.extents import (
     BranchesOnSize,
     Extent,
@@ -72,8 +73,7 @@ def run_extents(job: Job, found: Extents | None, recorded: object, served: objec
     Args:
         found: By runs on fake tensors; what is declared goes first.
     """
-    buckets = {fit.leaf: fit.bucket for fit in job.fits}
-    bucket_sizes = tuple(buckets[axis.leaves[0][0]] for axis in job.axes)
+    bucket_sizes = _bucket_sizes(job)
     if job.cuts is not None:
         return _declared(job, recorded, bucket_sizes, found)
     if found is not None:
@@ -82,6 +82,11 @@ def run_extents(job: Job, found: Extents | None, recorded: object, served: objec
         return observed_extents(job.sizes, served, bucket_sizes, recorded)
     except Undetermined as undetermined:
         raise Refused(Reason.OUTPUT_SIZE_UNKNOWN, str(undetermined)) from undetermined
+
+
+def _bucket_sizes(job: Job) -> tuple[int, ...]:
+    buckets = {fit.leaf: fit.bucket for fit in job.fits}
+    return tuple(buckets[axis.leaves[0][0]] for axis in job.axes)
 
 
 def _declared(
@@ -172,6 +177,20 @@ def check(
             _check_other_values(bench, recording, hand_out)
     bench.inputs.forget_padding()
     return written
+
+
+def compared_sizes(job: Job, observation: Observation, *, writes: bool) -> ComparedSizes | None:
+    """Return what `check` has shown of the padding; None where there can be none.
+
+    Args:
+        writes: Whether the run writes state or inputs: those only a replay compares.
+    """
+    if not job.axes:
+        return None
+    known = ComparedSizes(_bucket_sizes(job), can_tell=not observation.draws)
+    if not writes:
+        known.note(job.sizes)
+    return known
 
 
 def _check_other_values(bench: Bench, recording: Recording, hand_out: HandOut) -> None:

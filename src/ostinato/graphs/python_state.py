@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import random
 import sys
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -23,6 +23,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ostinato.graphs.cached import CacheState
+from ostinato.graphs.container_state import DictState, SeriesState
+from ostinato.graphs.held_by import is_of_training
+from ostinato.graphs.leaf_grads import GradState
 from ostinato.graphs.seeds import set_state, state_of
 
 _ATOMS = (
@@ -32,7 +36,6 @@ _ATOMS = (
     float,
     complex,
     type(None),
-    Tensor,
     torch.dtype,
     torch.device,
     ModuleType,
@@ -75,9 +78,14 @@ Opened = Iterator[tuple[PutBack | None, Iterable[object]]]
 def _open(value: Any) -> Opened:
     """Yield how to put `value` back, and what can be reached from it."""
     if isinstance(value, dict):
-        yield _dict_state(value)
+        state = DictState(value)
+        yield state.put_back, state.before.values()
     elif isinstance(value, list | deque | set):
-        yield _series_state(value)
+        series = SeriesState(value)
+        yield series.put_back, series.before
+    elif isinstance(value, Tensor):
+        yield GradState([value]).put_back, ()
+        return
     elif isinstance(value, tuple | frozenset):
         yield None, value
     elif isinstance(value, functools.partial):
@@ -87,22 +95,25 @@ def _open(value: Any) -> Opened:
     elif isinstance(value, FunctionType):
         yield from _open_function(value)
     elif isinstance(value, functools._lru_cache_wrapper):
-        yield _lru_cache_state(value), (value.__wrapped__,)
+        yield CacheState(value).put_back, (value.__wrapped__,)
     elif isinstance(value, CellType):
         yield _cell_state(value)
     elif isinstance(value, torch.Generator):
-        state = state_of(value)
-        yield lambda: set_state(value, state), ()
+        drawn = state_of(value)
+        yield lambda: set_state(value, drawn), ()
     if not isinstance(value, type | FunctionType | MethodType):
         yield from _open_object(value)
 
 
 def _open_object(value: Any) -> Opened:
-    if _is_foreign(type(value)) and not isinstance(value, torch.nn.Module):
+    if _is_foreign(type(value)) and not (
+        isinstance(value, torch.nn.Module) or is_of_training(value)
+    ):
         return
     attributes = getattr(value, "__dict__", None)
     if type(attributes) is dict:
-        yield _dict_state(attributes)
+        state = DictState(attributes)
+        yield state.put_back, state.before.values()
     for kind in type(value).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
@@ -136,7 +147,8 @@ def _open_function(function: FunctionType) -> Opened:
     if (function.__module__ or "").partition(".")[0] in _FOREIGN:
         return
     yield None, (*(function.__closure__ or ()), function.__defaults__, function.__kwdefaults__)
-    yield _dict_state(function.__dict__)
+    own = DictState(function.__dict__)
+    yield own.put_back, own.before.values()
     for name in _names_in(function.__code__):
         if name in function.__globals__:
             put_back = _global_state(function.__globals__, name)
@@ -148,39 +160,6 @@ def _names_in(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names_in(constant)
-
-
-def _dict_state(mapping: dict[Any, Any]) -> tuple[PutBack, Iterable[object]]:
-    # The base class's methods: a subclass may refuse or translate what its own are given.
-    base: Any = OrderedDict if isinstance(mapping, OrderedDict) else dict
-    before = dict.copy(mapping)  # in one step, so that another thread cannot come between
-
-    def put_back() -> None:
-        now = dict.copy(mapping)
-        # By identity: comparing keys or values may run a tensor's `==`.
-        if len(now) == len(before) and all(
-            old_key is new_key and before[old_key] is now[new_key]
-            for old_key, new_key in zip(before, now, strict=True)
-        ):
-            return
-        base.clear(mapping)
-        for key, value in before.items():
-            base.__setitem__(mapping, key, value)
-
-    return put_back, before.values()
-
-
-def _series_state(series: Any) -> tuple[PutBack, Iterable[object]]:
-    before = list(series)
-
-    def put_back() -> None:
-        now = list(series)
-        if len(now) == len(before) and all(a is b for a, b in zip(now, before, strict=True)):
-            return
-        series.clear()
-        (series.update if isinstance(series, set) else series.extend)(before)
-
-    return put_back, before
 
 
 def _mangled(kind: type, name: str) -> str:
@@ -228,17 +207,6 @@ def _global_state(names: dict[str, Any], name: str) -> PutBack:
     def put_back() -> None:
         if names.get(name, _UNSET) is not before:
             names[name] = before
-
-    return put_back
-
-
-def _lru_cache_state(cached: functools._lru_cache_wrapper[Any]) -> PutBack:
-    misses = cached.cache_info().misses
-
-    def put_back() -> None:
-        # Entries cannot be removed one by one; an emptied cache only costs time.
-        if cached.cache_info().misses != misses:
-            cached.cache_clear()
 
     return put_back
 

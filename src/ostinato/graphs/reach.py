@@ -78,16 +78,17 @@ def _name_more(trail: Trail) -> bool:
             open_methods(trail, kind, from_parts)
     for module in trail.python_modules:
         with trail.trying(module, "its parts"):
-            open_parts(trail, module)
+            open_parts(trail, module, from_parts)
     return bool(trail.ahead)
 
 
 def _composed(trail: Trail) -> frozenset[str]:
-    """The methods that may be what a computed name names: a string shows a part of theirs."""
+    """What a computed name may mean in a class or a module: a string shows a part of its name."""
     places = (*trail.found.places, *(place for _, place in trail.plain))
     # The bare text: a subclass of `str` may not be hashable.
     words = {str.__str__(each.value) for each in places if issubclass(type(each.value), str)}
-    names = (name for kind in trail.found.classes for name in vars(kind))
+    holders = (*trail.found.classes, *trail.python_modules)
+    names = (name for each in holders for name in vars(each) if isinstance(name, str))
     return composed(names, words, trail.parts)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import types
@@ -12,7 +13,7 @@ from ostinato.class_name import own_name
 from ostinato.graphs.asked_about import only_asked_about
 from ostinato.graphs.computed_names import computes_names, parts_of_names
 from ostinato.graphs.global_names import globals_read, imports_to_come, modules_found
-from ostinato.graphs.libraries import is_library, is_worth_watching, patchable
+from ostinato.graphs.libraries import is_library, patchable
 from ostinato.graphs.places import ABSENT, PLAIN, Place, Size, entries_of
 from ostinato.graphs.reached import DESCRIPTORS, is_called_by_python
 from ostinato.graphs.reading import (
@@ -37,7 +38,9 @@ def open_function(trail: Trail, function: types.FunctionType, name: str) -> None
         if variable == "__class__" or variable in _OF_DISPATCHING:
             continue
         trail.place(cell, "cell_contents", held, variable)
-    if not is_library(function.__module__):
+    if is_library(function.__module__):
+        found.called.add(function.__name__)
+    else:
         _open_globals(trail, function)
         _may_be_patched(trail, function)
         found.functions.append(function)
@@ -73,14 +76,13 @@ def _open_globals(trail: Trail, function: types.FunctionType) -> None:
         if variable in names and not variable.startswith("__"):
             held = names[variable]
             with trail.trying(held, variable):
-                if is_worth_watching(held):
-                    trail.place(names, variable, held, f"{variable} (a global)")
-                else:
-                    (trail.visit if variable in asked else trail.add)(held, variable)
+                trail.identity(names, variable, held, f"{variable} (a global)")
+                (trail.visit if variable in asked else trail.add)(held, variable)
     for variable in sorted(variables_read(function.__code__) - names.keys()):
         if not variable.startswith("__"):  # nowhere, or a builtin that a global would hide
             trail.place_once(Place(names, variable, ABSENT, f"{variable} (a global)"))
-    for module in modules_found(function):
+    for name, module in modules_found(function):
+        trail.identity(sys.modules, name, module, f"the module {name}")
         trail.add(module, module.__name__)
     for name in imports_to_come(function):
         # Imported by the run itself: once it is there, all is looked at again.
@@ -100,6 +102,7 @@ def _may_be_patched(trail: Trail, function: types.FunctionType) -> None:
 def open_class(trail: Trail, kind: type) -> None:
     """Watch what a class gives its objects: its `forward`, and the values it holds."""
     if is_library(kind.__module__):
+        trail.found.called.add(kind.__name__)
         if issubclass(kind, nn.Module):
             _open_library_class(trail, kind)
         return
@@ -141,7 +144,7 @@ def open_methods(trail: Trail, kind: type, named: frozenset[str]) -> None:
             trail.add(kind, own_name(kind))
         of_property = (getattr(member, each, None) for each in ("fget", "fset", "fdel"))
         for method in (*of_property, getattr(member, "__func__", member)):
-            if isinstance(method, types.FunctionType):
+            if isinstance(method, types.FunctionType | functools._lru_cache_wrapper):
                 trail.add(method, own_name(kind))
         trail.method(kind, name)
 
@@ -151,20 +154,32 @@ def open_python_module(trail: Trail, module: types.ModuleType) -> None:
     if is_library(module.__name__):
         trail.library_modules.append(module)
         return
-    trail.python_modules.append(module)
     entries = vars(module)
+    trail.python_modules.append(module)
     trail.found.holders.append((module.__name__, entries))
     trail.found.sizes.append(Size(entries, f"{module.__name__}.", frozenset(entries)))
     for key, held in list(entries.items()):
         if isinstance(key, str) and isinstance(held, PLAIN) and not key.startswith("__"):
             trail.attribute(entries, key, held, f"{module.__name__}.{key}")
+    # Asked for every name that is not there; it may come and go like any other function.
+    asked = entries.get("__getattr__", ABSENT)
+    trail.place_once(Place(entries, "__getattr__", asked, f"{module.__name__}.__getattr__"))
 
 
-def open_parts(trail: Trail, module: types.ModuleType) -> None:
-    """Open the parts of a user's module that the code read so far names."""
-    for name in trail.found.names & vars(module).keys():
-        held = vars(module)[name]
-        if not is_worth_watching(held):
-            trail.add(held, name)
-        elif not trail.was_seen(held):
-            trail.place(vars(module), name, held, f"{module.__name__}.{name}")
+def open_parts(trail: Trail, module: types.ModuleType, named: frozenset[str]) -> None:
+    """Open the parts of a user's module that the code read so far names.
+
+    Of those that it may find by a name which it makes, only what they are is compared: a module
+    holds all that its file imports.
+
+    Args:
+        named: What such a name may be made of shows that these may be meant.
+    """
+    entries = vars(module)
+    for name in (trail.found.names | named) & entries.keys():
+        if name.startswith("__") or not isinstance(entries[name], PLAIN):
+            trail.place_once(Place(entries, name, entries[name], f"{module.__name__}.{name}"))
+    if trail.found.reads_any_name:
+        for key, held in list(entries.items()):
+            if isinstance(key, str) and not (key.startswith("__") or isinstance(held, PLAIN)):
+                trail.identity(entries, key, held, f"{module.__name__}.{key}")

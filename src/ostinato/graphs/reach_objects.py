@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from ostinato.class_name import class_name, own_name
 from ostinato.graphs.contents import UNORDERED, is_fixed, too_large
@@ -59,12 +59,19 @@ def open_container(trail: Trail, value: Any, name: str) -> None:
         for key, held in entries:
             if type(key) is not str:
                 trail.add(key, name)
-            trail.place(value, key, held, f"{name}[{key!r}]" if len(name) < _LONGEST_PATH else name)
+            trail.place(value, key, held, _path_of(name, key))
     else:
         for held in list(value):
             trail.add(held, name)
         if isinstance(value, UNORDERED):
             trail.changing.append((name or class_name(value), value))
+
+
+def _path_of(name: str, key: object) -> str:
+    if len(name) >= _LONGEST_PATH:
+        return name
+    # A tensor would be read, and shown with all its numbers.
+    return f"{name}[{class_name(key) if isinstance(key, Tensor) else repr(key)}]"
 
 
 def open_subclass(trail: Trail, value: Any, name: str) -> None:
@@ -88,6 +95,8 @@ def open_object(trail: Trail, value: Any, name: str) -> None:
     """Watch the attributes and slots of an object that is none of a library's."""
     if is_library(type(value).__module__) and not is_config(value):
         trail.found.stores |= {ANY_NAME, ENTRIES}  # its methods are not walked
+    if type(value).__module__.startswith("_cython"):  # a function of numpy's
+        trail.found.called.add(value.__name__)
     prefix = f"{name}." if name else f"{class_name(value)}."
     if isinstance(attributes := getattr(value, "__dict__", None), dict):
         _open_attributes(trail, value, attributes, prefix)

@@ -72,6 +72,8 @@ class Reach:
         unwatched: Arrays that the code may read, with their path, and why they cannot be compared.
         unreadable: Objects that raise when they are looked into, with their path, and what is said.
         contents: Arrays, sets and deques whose contents are compared, with their path.
+        caches: Functions that remember their answers.
+        called: The names that libraries' functions and classes have, whatever the code calls them.
         names: Every attribute name that may be read.
         reads_any_name: Whether an attribute of any name may be read besides.
         stores: Every name that may be assigned; see `names_stored`.
@@ -92,6 +94,8 @@ class Reach:
     unwatched: list[tuple[str, str]] = field(default_factory=list)
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     contents: list[tuple[str, Contents]] = field(default_factory=list)
+    caches: list[functools._lru_cache_wrapper[Any]] = field(default_factory=list)
+    called: set[str] = field(default_factory=set)
     names: set[str] = field(default_factory=lambda: set(CALLED_BY_PYTHON))
     reads_any_name: bool = False
     stores: set[str] = field(default_factory=set)
@@ -109,8 +113,11 @@ class Reach:
         """Add what a callable of Python's own reads and changes, as an `attrgetter` does."""
         self.names |= names_asked_by(value)
         self.reads_any_name |= asks_any_name(value)
+        self.called.add(str(getattr(value, "__name__", "")))
         if changes_container(value):
             self.stores.add(ENTRIES)
+        if isinstance(value, functools._lru_cache_wrapper):
+            self.caches.append(value)
 
     def read_positions(self) -> None:
         """Add the names that patterns such as `case Model(s)` go by, if the code has any."""

@@ -71,6 +71,10 @@ _CHANGES_CONTAINERS = frozenset(
         "move_to_end",
         "__setitem__",
         "__delitem__",
+        "setitem",
+        "rotate",
+        "exec",
+        "eval",
         "heappush",
         "heappop",
     ]

@@ -20,7 +20,7 @@ from ostinato.graphs.ambient import ambient_one_by_one, mode_around
 from ostinato.graphs.entry import Entry
 from ostinato.graphs.fitting import Call, Situation
 from ostinato.graphs.graph import Graph
-from ostinato.graphs.inline import not_inline_at_a_glance
+from ostinato.graphs.inline import is_traced, not_inline_at_a_glance
 from ostinato.graphs.memo import Memo, try_memo
 from ostinato.graphs.tree import SURE_LEAVES
 from ostinato.graphs.watch import Compared, Watch, recalls
@@ -36,13 +36,14 @@ class Recall:
     Attributes:
         then: What `recalls` compares. It borrows: this object keeps what stands behind it.
         entry, graph: What answered it.
+        padding: What was known of the padding of the graph: enough for this call.
         situation: What the long way made of it.
         is_plain: The leaves are the positional arguments, and nothing is to be asked of them.
         straight: Where there is one leaf and it is plain: the shortest way to the answer.
     """
 
     __slots__ = (
-        "_kept", "_memo", "_sorted", "entry", "graph", "is_plain", "situation",
+        "_kept", "_memo", "_sorted", "entry", "graph", "is_plain", "padding", "situation",
         "straight", "then",
     )  # fmt: skip
 
@@ -55,6 +56,7 @@ class Recall:
     ) -> None:
         args, kwargs = call
         self.entry, self.graph, self.situation = replay
+        self.padding = self.graph.padding
         self._memo = memo
         self._sorted = tuple(sorted(kwargs)) if len(kwargs) > 1 else ()
         given = [*args, *kwargs.values()]
@@ -67,7 +69,7 @@ class Recall:
         settings += [*around, *inline]
         self._kept = (*compared, Compared((*level, *outer)))
         if not any(isinstance(leaf, Tensor) for leaf in given):
-            settings += [mode_around, None]  # else it shows in the tensors
+            settings += [mode_around, None, is_traced, False]  # else it shows in the tensors
         self.then = (
             tuple(kwargs),
             tuple(NotImplemented if isinstance(leaf, Tensor) else leaf for leaf in given),

@@ -43,6 +43,7 @@ class Report:
     Attributes:
         calls: Calls answered, in any way.
         replays: Of them, by a replay.
+        compared: Of them, those that ran eagerly as well, so that both answers could be compared.
         reuse_rate: replays / calls; 0 without calls.
         reuse_rate_by_nodes: The same with every call weighted by the nodes of its signature's
             graph; a signature never recorded counts as the average one.
@@ -60,6 +61,7 @@ class Report:
     backend: str
     calls: int
     replays: int
+    compared: int
     reuse_rate: float
     reuse_rate_by_nodes: float
     recordings: int
@@ -114,6 +116,8 @@ def table(report: Report) -> RenderableType:
         title=f"{report.name} on {report.backend}", show_header=False, title_justify="left"
     )
     totals.add_row("calls", f"{report.calls}, {report.replays} replayed ({report.reuse_rate:.1%})")
+    if report.compared:
+        totals.add_row("compared", f"{report.compared} of the replayed ran eagerly, too")
     totals.add_row("by work", f"{report.reuse_rate_by_nodes:.1%} of all nodes were replayed")
     totals.add_row(
         "recordings",

@@ -18,6 +18,7 @@ def report_on(chronicle: Chronicle, store: Store, backend: str) -> Report:
         backend=backend,
         calls=calls,
         replays=replays,
+        compared=chronicle.compared,
         reuse_rate=replays / calls if calls else 0.0,
         reuse_rate_by_nodes=_by_nodes(
             replays,

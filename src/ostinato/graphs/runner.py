@@ -102,7 +102,7 @@ class Runner(Generic[P, R]):
     def update_weights(self, state_dict: Mapping[str, Tensor]) -> None:
         """Copy new weights into the module's own tensors; recordings stay valid, none is made anew.
 
-        The next padded call of each is compared with an eager run once more.
+        The next padded calls of each are compared with eager runs once more.
 
         No replay runs meanwhile: each sees all of the old weights or all of the new. Waits for the
         device.
@@ -123,7 +123,7 @@ class Runner(Generic[P, R]):
                     graph.recording.enter()  # after replays in flight on other streams
             copy_into(module, state_dict)
             for graph in graphs:  # a bias that was zero may have hidden what padding does
-                graph.is_padding_checked = not graph.inputs.may_pad
+                graph.padding = graph.padding and graph.padding.anew()
             for device in {t.device for t in module.state_dict().values() if _is_on_gpu(t)}:
                 torch.cuda.current_stream(device).synchronize()  # before replays on other streams
 

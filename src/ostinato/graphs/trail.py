@@ -139,9 +139,14 @@ class Trail:
                 place = Place(entries, name, entries[name], f"{own_name(kind)}.{name}")
                 self.found.places.append(place)
 
-    def place_once(self, place: Place) -> None:
-        """Watch a place that several functions go by: a function of a library, an absent global."""
-        where = (id(place.container), place.key)
+    def identity(self, container: Any, key: Any, value: object, name: str) -> None:
+        """Watch which object lies in a place, once, and open nothing."""
+        where = (id(container), key)
         if where not in self._places:
             self._places.add(where)
-            self.place(place.container, place.key, place.value, place.name)
+            self.found.places.append(Place(container, key, value, name))
+
+    def place_once(self, place: Place) -> None:
+        """Watch a place that several functions go by, and have what it holds opened."""
+        self.identity(place.container, place.key, place.value, place.name)
+        self.add(place.value, place.name)

@@ -110,7 +110,8 @@ def graphed(
             cannot have; OST1012, `buckets` names an unknown argument; OST1001, a bad `budget`.
 
     Capture:
-        Safe inside another recording, `torch.compile` or a CUDA graph: it runs as plain code there.
+        Safe inside another recording, `torch.compile`, `torch.jit.trace`, `torch.fx` or a CUDA
+        graph: it runs as plain code there.
     """
     given: dict[str, Any] = {
         "buckets": buckets,

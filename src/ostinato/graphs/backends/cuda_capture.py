@@ -171,6 +171,7 @@ def _capture(
         with torch.cuda.stream(stream):
             _end(graph)
     except BaseException as error:
+        result = None  # it lies in the pool, and this frame cannot be emptied
         forget_locals(error)
         _give_up(graph, pool, stream, generators, marker, shared, draws=draws)
         raise
