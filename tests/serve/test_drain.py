@@ -7,7 +7,7 @@ from time import monotonic
 
 import pytest
 
-from ostinato.serve.drain import Drain, split
+from ostinato.serve.drain import Drain
 from ostinato.serve.wire import Problem
 
 
@@ -60,6 +60,20 @@ def test_who_does_not_listen_does_not_hold_up_the_stop() -> None:
     assert asyncio.run(asyncio.wait_for(stop(), 60)) > 0.15
 
 
-@pytest.mark.parametrize(("bound_s", "patience_s"), [(30, 29), (4, 3), (2, 1.5), (0, 0)])
-def test_the_last_words_are_within_the_bound(bound_s: float, patience_s: float) -> None:
-    assert split(bound_s) == (patience_s, bound_s - patience_s)
+@pytest.mark.parametrize("bound_s", [0.0, 2.0, 30.0])
+def test_answers_have_the_whole_bound_and_the_last_words_a_second_of_their_own(
+    bound_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+
+    async def wait_empty(self: Drain, seconds: float) -> bool:
+        waits.append(seconds)
+        return False
+
+    monkeypatch.setattr(Drain, "_wait_empty", wait_empty)
+
+    async def stop() -> bool:
+        return await Drain().run(bound_s)
+
+    assert not asyncio.run(stop())
+    assert waits == [bound_s, 1.0]

@@ -55,7 +55,7 @@ def model_numbers() -> Numbers:
     """What a callable has done."""
     return Numbers(
         waiting=2, running=1, batches=5, rows=11, answered=9, failed=1, late=1, refused=3,
-        replays=4, padded_rows=5, eager={"host-sync": 1}, running_s=0.0, busy_s=0.75, pid=1,
+        replays=4, padded_rows=5, eager={"host-sync": 1}, stuck_s=0.0, busy_s=0.75, pid=1,
     )  # fmt: skip
 
 

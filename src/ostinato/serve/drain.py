@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 NOT_ALONE = "OST6024"
 _LAST_WORDS_S = 1.0
-"""Of the bound, to send the last words in."""
+"""After the bound, to send the last words in; of the grace that a process has to end."""
 
 
 class Drain:
@@ -61,16 +61,19 @@ class Drain:
     async def run(self, bound_s: float) -> bool:
         """Let nobody in, and wait until everybody has been answered.
 
+        Args:
+            bound_s: How long answers may go on. Whoever does not end in it is told why, which
+                takes at most a second more.
+
         Returns:
             Whether all answers ended by themselves.
         """
         self.is_draining = True
-        patience_s, words_s = split(bound_s)
-        if await self._wait_empty(patience_s):
+        if await self._wait_empty(bound_s):
             return True
         for cut in list(self._cuts.values()):
             cut(draining(bound_s))
-        await self._wait_empty(words_s)
+        await self._wait_empty(_LAST_WORDS_S)
         return False
 
     async def _wait_empty(self, seconds: float) -> bool:
@@ -79,12 +82,6 @@ class Drain:
         except TimeoutError:
             return False
         return True
-
-
-def split(bound_s: float) -> tuple[float, float]:
-    """Return how long answers may go on, and how long the last words may take."""
-    words_s = min(_LAST_WORDS_S, bound_s / 4)
-    return bound_s - words_s, words_s
 
 
 def draining(bound_s: float) -> Problem:

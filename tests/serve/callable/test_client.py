@@ -125,9 +125,11 @@ def test_a_process_is_mute_only_while_it_keeps_others_waiting_and_not_as_soon_as
         await hear(messages.Began(list(client._open)))
         client._heard_at = monotonic() - 1000.0
         assert client.mute_s == 0.0, "one that runs and is waited for harms nobody"
+        assert client.trouble(6.0) is None, "what is not to be ended is fit"
         other = asyncio.create_task(ask(client, 2))
         await asyncio.sleep(0)
         assert client.mute_s >= 1000.0
+        assert "not been heard of for" in (client.trouble(6.0) or "")
         (key, _) = client._open
         await hear(messages.Done(key, {"x": Array("UINT8", (1, 1), b"\1")}))
         assert await lone == 1

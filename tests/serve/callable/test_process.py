@@ -202,20 +202,26 @@ def test_front_ends_share_a_process_and_one_goes_on_when_the_other_ends(tmp_path
 
 
 @pytest.mark.slow
-def test_a_model_that_hangs_is_told_while_its_process_still_answers() -> None:
+def test_a_model_that_hangs_is_told_once_it_keeps_others_waiting_and_a_lone_request_is_not() -> (
+    None
+):
     async def run() -> None:
         async with client_of("sleepy", Limits(max_delay_s=0.0)) as client:
             assert client.trouble(0.5) is None
             hanging = asyncio.create_task(client.infer(row(200, 0), timeout_s=150.0))
-            while client.trouble(0.5) is None:
+            while (await client.numbers()).busy_s < 2.0:
+                await asyncio.sleep(0.6)  # the heartbeat sees it too
+            assert client.trouble(0.5) is None, "a lone request keeps nobody waiting"
+            behind = asyncio.create_task(client.infer(row(0, 0), timeout_s=150.0))
+            while "running one batch" not in (client.trouble(0.5) or ""):
                 await asyncio.sleep(0.05)
                 assert not hanging.done()
-            assert "running one batch" in (client.trouble(0.5) or "")
             assert client.trouble(60.0) is None
             os.kill((await client.numbers()).pid, signal.SIGSTOP)
             while "not been heard of" not in (client.trouble(0.5) or ""):
                 await asyncio.sleep(0.05)
             hanging.cancel()
+            behind.cancel()
 
     asyncio.run(asyncio.wait_for(run(), 140))
 

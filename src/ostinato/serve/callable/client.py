@@ -73,7 +73,7 @@ class CallableClient:
         self._known = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._beat: asyncio.Task[None] | None = None
-        self._running_s = 0.0
+        self._stuck_s = 0.0
         self._heard_at = monotonic()
         self._why_broken = ""
         self._cause: Failure | None = None
@@ -106,10 +106,10 @@ class CallableClient:
             return f"the process of the model {self._why_broken}"
         if self._writer is None:
             return None  # another one is being started, which readiness says
-        age_s = monotonic() - self._heard_at
-        if age_s > progress_s + _BEAT_S:
-            return f"the process of the model has not been heard of for {age_s:.0f} s"
-        return hanging(self._running_s, progress_s)
+        mute_s = self.mute_s
+        if mute_s > progress_s + _BEAT_S:
+            return f"the process of the model has not been heard of for {mute_s:.0f} s"
+        return hanging(self._stuck_s, progress_s)
 
     @property
     def mute_s(self) -> float:
@@ -229,7 +229,7 @@ class CallableClient:
                 self._heard_at = monotonic()
             else:
                 with contextlib.suppress(OstinatoError):  # it is gone: the next one is asked
-                    self._running_s = (await self.numbers()).running_s
+                    self._stuck_s = (await self.numbers()).stuck_s
             await asyncio.sleep(_BEAT_S)
 
     async def _stay_connected(self) -> None:

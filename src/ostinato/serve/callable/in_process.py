@@ -49,12 +49,7 @@ class InProcess:
 
     def trouble(self, progress_s: float) -> str | None:
         """Return why it does no work; see `CallableService`."""
-        return hanging(self._batcher.running_s, progress_s)
-
-    @property
-    def stuck_s(self) -> float:
-        """How long a batch runs that keeps others from their answers; see `Batcher.stuck_s`."""
-        return self._batcher.stuck_s
+        return hanging(self._batcher.stuck_s, progress_s)
 
     async def warm(self) -> None:
         """Record, off the event loop."""
@@ -103,7 +98,7 @@ class InProcess:
             report.replays,
             report.padded_rows,
             dict(report.reasons),
-            self._batcher.running_s,
+            self._batcher.stuck_s,
             self._batcher.busy_s,
             os.getpid(),
         )

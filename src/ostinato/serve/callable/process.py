@@ -162,12 +162,9 @@ async def serve(setup: Setup) -> None:
 
 async def _end_when_stuck(service: InProcess, hang_s: float) -> None:
     """End this process when its model hangs: a thread cannot be ended, and others wait for it."""
-    while service.stuck_s <= hang_s:
+    while (why := service.trouble(hang_s)) is None:
         await asyncio.sleep(_LOOK_EVERY_S)
-    sys.stderr.write(
-        f"a batch has been running for {service.stuck_s:.0f} s, and --progress-s allows {hang_s:g}:"
-        " this process ends\n"
-    )
+    sys.stderr.write(f"{why}, and --progress-s allows {hang_s:g}: this process ends\n")
     faulthandler.dump_traceback()
     sys.stderr.flush()
     os._exit(EXIT_HANGS)

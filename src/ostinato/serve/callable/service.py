@@ -32,7 +32,7 @@ class Numbers(msgspec.Struct, frozen=True):
     Attributes:
         padded_rows: Rows of padding that were computed.
         eager: Calls that ran eagerly, by the word of their reason.
-        running_s: How long the batch that runs now has been running; 0 while none does.
+        stuck_s: How long the batch that runs now has kept others from their answers; 0: nobody.
         busy_s: How long batches have run, all together.
         pid: Of the process that the model runs in.
     """
@@ -48,7 +48,7 @@ class Numbers(msgspec.Struct, frozen=True):
     replays: int
     padded_rows: int
     eager: dict[str, int]
-    running_s: float
+    stuck_s: float
     busy_s: float
     pid: int
 
@@ -75,7 +75,8 @@ class CallableService(Protocol):
         """Return why it does no work, or None: it is gone, or hangs.
 
         Args:
-            progress_s: The longest time that a batch may run, and without a word.
+            progress_s: How long a batch may run that keeps others from their answers, and how
+                long nothing may be heard while anybody is kept waiting.
         """
         ...
 
@@ -102,8 +103,12 @@ class CallableService(Protocol):
         ...
 
 
-def hanging(running_s: float, progress_s: float) -> str | None:
-    """Return why a model hangs whose batch has been running for so long; None if it does not."""
-    if running_s <= progress_s:
+def hanging(stuck_s: float, progress_s: float) -> str | None:
+    """Return why a model hangs whose batch has kept others for so long; None if it does not.
+
+    The probes and the process that ends itself ask this alike, so that none is called unfit that
+    is not to be ended: nobody would be sent there, and then nobody would wait behind its batch.
+    """
+    if stuck_s <= progress_s:
         return None
-    return f"the model has been running one batch for {running_s:.0f} s"
+    return f"the model has been running one batch for {stuck_s:.0f} s and keeps others waiting"
