@@ -102,3 +102,18 @@ def test_what_python_asks_for_itself_is_no_reason(step: Callable[[Tensor], Tenso
         runner(torch.ones(2))
     assert runner.last is not None
     assert runner.last.outcome is Outcome.RECORDED, runner.last
+
+
+def test_what_an_installed_package_asks_for_itself_is_not_refused(tmp_path: Path) -> None:
+    """As `typing_extensions` does, which a package may import in the middle of a run."""
+    place = tmp_path / "site-packages" / "asking_for_itself.py"
+    place.parent.mkdir()
+    source = "import sys\ndef times(x):\n    sys._getframe(1)\n    return x * 2\n"
+    place.write_text(source)
+    package: dict[str, Any] = {"__name__": "asking_for_itself"}
+    exec(compile(source, str(place), "exec"), package)
+    times = package["times"]
+    g = graphed(lambda x: times(x), admit_after=1)
+    for _ in range(2):
+        assert torch.equal(g(torch.ones(2)), torch.full((2,), 2.0))
+    assert g.last.outcome is Outcome.REPLAYED

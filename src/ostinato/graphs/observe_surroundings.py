@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 from ostinato.graphs.libraries import is_library
+from ostinato.graphs.source_lines import is_own
 
 _FILES = "it asks what files there are, and a replay keeps the answer"
 _PLACE = "it asks for the working directory, and a replay keeps the answer"
@@ -76,7 +77,7 @@ def asked_by_user(frame: FrameType | None, called: Any) -> str | None:
         return None
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
-        if not is_library(module):
+        if not is_library(module) and is_own(frame.f_code.co_filename):
             return what
         if not any(module == door or module.startswith(f"{door}.") for door in _DOORS[what]):
             return None
