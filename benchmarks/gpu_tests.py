@@ -1,9 +1,10 @@
 """Run the tests that need a GPU and write what came out as one JSON file.
 
-    PYTHONPATH=src python3 benchmarks/gpu_tests.py TARGET.json [--workers 8] [path ...]
+    PYTHONPATH=src python3 benchmarks/gpu_tests.py TARGET.json [--workers 8] [--apart FILE] [PATH]
 
 CI has no GPU, so the result is committed: it says which tests ran, where and when. Every test file
-is a process of its own, so that one that crashes the interpreter costs its file and is named.
+is a process of its own, so that one that crashes the interpreter costs its file and is named. Of a
+file that takes minutes, because each of its cases compiles kernels, every test is one (`--apart`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import argparse
 import datetime
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from pathlib import Path
@@ -37,9 +39,10 @@ _PYTEST = ["-m", "gpu or gpu2", "-q", "-p", "no:cacheprovider", "-p", "no:benchm
 _running: set[subprocess.Popen[str]] = set()
 
 
-def main(target: Path, workers: int, paths: list[Path]) -> int:
+def main(target: Path, workers: int, paths: list[Path], apart: Iterable[Path] = ()) -> int:
     """Run every test file, write the counts to `target`; return 1 if anything failed."""
-    files = list(dict.fromkeys(_files(paths)))
+    alone = frozenset(apart)
+    files = [part for file in dict.fromkeys(_files(paths)) for part in _parts(file, alone)]
     outcomes: dict[str, str] = {}
     crashed = []
     left = {str(file) for file in files}
@@ -82,6 +85,15 @@ def _files(paths: list[Path]) -> Iterator[Path]:
         for file in sorted(path.rglob("test_*.py")) if path.is_dir() else [path]:
             if any(sign in file.read_text(encoding="utf-8") for sign in _SIGNS):
                 yield file
+
+
+def _parts(file: Path, apart: frozenset[Path]) -> Iterator[Path]:
+    """Yield the file, or each of its tests by pytest's name for it."""
+    if file not in apart:
+        yield file
+        return
+    text = file.read_text(encoding="utf-8")
+    yield from (Path(f"{file}::{name}") for name in re.findall(r"^def (test_\w+)", text, re.M))
 
 
 def _run(file: Path) -> tuple[Path, int, dict[str, str]]:
@@ -131,7 +143,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("target", type=Path)
     parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--apart", type=Path, action="append", default=[])
     parser.add_argument("paths", type=Path, nargs="*", default=[Path("tests")])
     given = parser.parse_intermixed_args()
     signal.signal(signal.SIGTERM, _end)
-    sys.exit(main(given.target, given.workers, given.paths))
+    sys.exit(main(given.target, given.workers, given.paths, given.apart))

@@ -94,7 +94,8 @@ status=0
 if [ "$TEST_S" -gt 0 ]; then
   # shellcheck disable=SC2086 # a list of paths
   timeout -k 10 "$TEST_S" "$PYTHON" benchmarks/gpu_tests.py "$OUT/gpu-tests.json" \
-    --workers "$WORKERS" $TESTS >"$LOGS/gpu-tests.log" 2>&1 || status=$?
+    --workers "$WORKERS" --apart tests/llm/attention/test_triton_sizes.py \
+    --apart tests/llm/kernels/test_paged_decode_few.py $TESTS >"$LOGS/gpu-tests.log" 2>&1 || status=$?
   echo "tests: exit status $status"
   grep -E '^E  ' "$LOGS/gpu-tests.log" | sort | uniq -c | sort -rn | head -n 40
   tail -n 30 "$LOGS/gpu-tests.log"

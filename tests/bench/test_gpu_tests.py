@@ -44,6 +44,26 @@ def test_what_is_named_first_is_run_first_and_once(
     assert json.loads(target.read_text())["counts"] == {"passed": 3}
 
 
+def test_each_test_of_a_file_that_takes_long_is_run_by_itself(
+    runs: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = folder / "test_b.py"
+    long.write_text(
+        "a gpu\ndef test_one():\n    pass\n\ndef test_two():\n    def test_inner(): ...\n"
+    )
+    ran = []
+
+    def run(file: Path) -> tuple[Path, int, dict[str, str]]:
+        ran.append(file.name)
+        return file, 0, {file.name: "passed"}
+
+    monkeypatch.setattr(runs, "_run", run)
+    target = folder / "result.json"
+    assert runs.main(target, 1, [long, folder], [long]) == 0
+    assert ran == ["test_b.py::test_one", "test_b.py::test_two", "test_a.py", "test_c.py"]
+    assert json.loads(target.read_text())["not_run"] == []
+
+
 def test_before_the_first_file_has_ended_the_result_says_that_all_are_left(
     runs: ModuleType, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
