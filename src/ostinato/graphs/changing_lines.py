@@ -7,8 +7,9 @@ look. The container goes by the last part of its path, and by every variable it 
 from __future__ import annotations
 
 import dis
+import functools
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ostinato.graphs.source_lines import line_at
@@ -73,7 +74,8 @@ def _names_of(path: str, lines: list[_Line]) -> set[str]:
     return names
 
 
-def _lines(code: types.CodeType) -> Iterator[_Line]:
+@functools.cache
+def _lines(code: types.CodeType) -> tuple[_Line, ...]:
     lines: dict[int, _Line] = {}
     latest: object = None
     for each in dis.get_instructions(code):
@@ -95,10 +97,8 @@ def _lines(code: types.CodeType) -> Iterator[_Line]:
         elif each.opname == "BINARY_OP" and each.argrepr.endswith("="):
             line.adds = True
         line.calls = line.calls or each.opname.startswith("CALL")
-    yield from lines.values()
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _lines(constant)
+    nested = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return (*lines.values(), *(line for each in nested for line in _lines(each)))
 
 
 def _named(argument: object) -> tuple[str, ...]:
