@@ -114,3 +114,20 @@ def test_what_was_given_without_a_name_is_told_without_one() -> None:
     found = reach(functools.partial(lambda ticks, x: x * next(ticks), ticks))
     texts = [effect.text for effect in Effects.foreseen(found)]
     assert "it may take an item from the count, and nothing puts that back" in texts
+
+
+def test_a_class_whose_match_args_are_none_is_walked_past() -> None:
+    class Slotted:
+        __slots__ = ("__match_args__",)
+
+    kept = [Slotted, Slotted()]
+
+    def step(x: Tensor) -> Tensor:
+        match len(kept), kept[0]:
+            case 2, type():
+                return x * 2
+        return x
+
+    g = graphed(step, admit_after=1)
+    for _ in range(2):
+        assert torch.equal(g(torch.ones(2)), torch.full((2,), 2.0))

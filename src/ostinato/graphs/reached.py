@@ -122,7 +122,7 @@ class Reach:
     def read_positions(self) -> None:
         """Add the names that patterns such as `case Model(s)` go by, if the code has any."""
         if "__match_args__" in self.names:
-            self.names.update(*(getattr(kind, "__match_args__", ()) for kind in self.classes))
+            self.names.update(*map(_match_args, self.classes))
 
     def read_environment(self) -> None:
         """Have all variables of the environment compared, if the code names it."""
@@ -138,3 +138,11 @@ class Reach:
         for place in self.places:
             if issubclass(type(place.value), Tensor):
                 yield place.value
+
+
+def _match_args(kind: type) -> tuple[str, ...]:
+    """Names that a pattern asks for by place; a class may hold anything under that name."""
+    found = getattr(kind, "__match_args__", ())
+    return (
+        tuple(each for each in found if isinstance(each, str)) if isinstance(found, tuple) else ()
+    )
