@@ -218,11 +218,6 @@ class StaticInputs:
         """Whether a leaf shares no memory with another, nor with itself."""
         return not any(leaf in region.members for region in self._regions)
 
-    @property
-    def may_pad(self) -> bool:
-        """Whether a leaf may be smaller than its static tensor."""
-        return bool(self._padded)
-
     def padded_tails(self, leaves: Sequence[object]) -> list[tuple[Tensor, int, int]]:
         """Return `(static tensor, dim, first padded index)` of the bucketed leaves of a call."""
         return [
